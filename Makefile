@@ -1,0 +1,45 @@
+# Two commands for a newcomer: `make demo` and `make test`. Each sets up everything it needs from a bare clone.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
+PYTEST := $(BIN)/python -m pytest --jaxtyping-packages=homunculus,tests.check
+
+.PHONY: demo test test-deep lint format bench clean
+
+demo: $(VENV)/.core                       ## one look and the gallery, drawn from an example page
+	@mkdir -p out
+	$(BIN)/homunculus look --out out/look.png
+	$(BIN)/homunculus gallery --out out/gallery.png
+
+test: $(VENV)/.dev                        ## the core suite, shapes checked at run time
+	$(PYTEST)
+
+test-deep: $(VENV)/.dev                   ## the large property run: 50 000 densities against the heap
+	$(PYTEST) tests/test_budget.py --hypothesis-profile=deep --hypothesis-show-statistics
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy homunculus
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.core                      ## allocation and foveation speed on this machine
+	$(BIN)/python -m bench.allocation
+
+clean:
+	rm -rf $(VENV) out build *.egg-info .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.core: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Homunculus needs Python 3.11 or newer: set PYTHON="; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(PIP) --editable ".[dev]"
+	@touch $@

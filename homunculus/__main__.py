@@ -1,0 +1,5 @@
+"""`python -m homunculus` is `homunculus`."""
+
+from homunculus.cli import main
+
+main()

@@ -1,0 +1,180 @@
+"""One class behind every tree method. What varies between them is only the density.
+
+`foveated-pyramid` splits by relevance and by distance to the fixations; `detail-tree` by the error a split would
+remove.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from homunculus.allocation.cells import make_allocation
+from homunculus.allocation.registry import register
+from homunculus.allocation.soft import SoftCells, soft_cut
+from homunculus.allocation.tree import Tree, cut_tree, tree_over
+from homunculus.density import FLOOR, with_floor
+from homunculus.errors import AllocatorError
+from homunculus.geometry import MIN_TREE_BUDGET, cells_across, root_level
+from homunculus.pyramid import Reduce, mass_pyramid, pool_blocks
+from homunculus.relevance.gaze import fixation_density
+from homunculus.structures import Allocation, View
+
+# A density over leaves [B, gh, gw] to be pooled, or node masses of every level 0, 1, ... that never grow downwards.
+Density = Callable[[View], Float64[Tensor, "b gh gw"] | Sequence[Float64[Tensor, "b _h _w"]]]
+
+
+@dataclass(frozen=True)
+class HierarchicalAllocator:
+    """Exactly `budget` cells by best-first splitting of a quadtree, for any density, any grid and any depth.
+
+    `depth` sets the level of the roots (default: about budget/16 of them). `context_level` keeps a token for every
+    split cell of at least that level, out of the same budget; where the count would not come out, up to three of them
+    go without. `reduce="max"` splits by the peak inside a cell, not by the sum.
+
+    >>> view = View(torch.rand(2, 64, 64, dtype=torch.float64), image_size=(1024, 1024))
+    >>> allocate = HierarchicalAllocator(lambda view: view.density, budget=100)
+    >>> allocate(view).boxes.shape
+    torch.Size([2, 100, 4])
+    """
+
+    density: Density
+    budget: int = 273
+    depth: int | None = None
+    context_level: int | None = None
+    reduce: Reduce = "sum"
+
+    def __call__(self, view: View) -> Allocation:
+        tree = self._tree(view)
+        cut = cut_tree(tree, self._masses(view, tree), self.budget, self.context_level)
+        shares = tree.concatenate(mass_pyramid(view.relevance, tree.root_level))
+        return make_allocation(
+            view,
+            tree.boxes(cut.nodes),
+            "dyadic" if tree.is_full else "box",
+            is_context=cut.is_context,
+            scores=shares.gather(1, tree.flat[cut.nodes]),
+            in_order=True,
+        )
+
+    def nested(self, view: View, budgets: Sequence[int]) -> list[Allocation]:
+        """One allocation per budget over the same roots, those of the smallest: each refines the one before.
+
+        Splits are a prefix of one sorted list, so a larger budget reads further in it. A split replaces a token:
+        nothing of a smaller set can be reused as it is.
+
+        >>> view = View(torch.rand(1, 64, 64, dtype=torch.float64), image_size=(1024, 1024))
+        >>> [a.budget for a in HierarchicalAllocator(lambda view: view.density).nested(view, [100, 273, 512])]
+        [100, 273, 512]
+        """
+        gw, gh = view.grid
+        depth = root_level(gw, gh, min(budgets)) if self.depth is None else self.depth
+        return [replace(self, budget=budget, depth=depth)(view) for budget in budgets]
+
+    def soft(self, view: View, temperature: float = 0.1, validate: bool = True) -> SoftCells:
+        """The relaxed allocation, differentiable in the density: see allocation/soft.py."""
+        tree = self._tree(view)
+        return soft_cut(tree, self._masses(view, tree), self.budget, temperature, validate)
+
+    def _tree(self, view: View) -> Tree:
+        gw, gh = view.grid
+        level = root_level(gw, gh, self.budget)  # also refuses budgets no tree can meet
+        if self.depth is not None:
+            roots = cells_across(gw, self.depth) * cells_across(gh, self.depth)
+            if self.depth < 1 or roots > max(1, self.budget // 3):
+                raise AllocatorError(
+                    f"depth={self.depth} makes {roots} roots of {gw}x{gh} leaves, too many for {self.budget} tokens: "
+                    f"use depth={level} or more"
+                )
+            level = self.depth
+        return tree_over(gw, gh, level, view.device)
+
+    def _masses(self, view: View, tree: Tree) -> Float64[Tensor, "b internal"]:
+        levels = self.density(view)
+        if isinstance(levels, Tensor):
+            levels = mass_pyramid(levels, tree.root_level, self.reduce)
+        return tree.concatenate(levels, lowest=1)[:, tree.flat[: tree.internal]]
+
+
+def foveated_density(
+    view: View, e0: float = 3.0, fixation_share: float = 0.5, floor: float = FLOOR
+) -> Float64[Tensor, "b gh gw"]:
+    """Half relevance, half 1/(e+e0)^2 around the fixations, each of mass 1, over a floor; without a fixation,
+    relevance alone.
+
+    >>> view = View(torch.ones(1, 64, 64, dtype=torch.float64), (1024, 1024))
+    >>> foveated_density(view).unique().numel()
+    1
+    """
+    density = view.relevance
+    if view.fixations is not None:
+        gaze = fixation_density(view.fixations, view.grid, view.image_size, e0)
+        looking = (view.fixations[..., 2] > 0).any(1)[:, None, None]
+        share = torch.where(looking, fixation_share, 0.0)
+        density = (1 - share) * density + share * gaze
+    return with_floor(density, floor)
+
+
+@register(
+    "foveated-pyramid",
+    "quadtree split by relevance and distance to the gaze; tiles the image",
+    minimum=MIN_TREE_BUDGET,
+    tiles=True,
+    density=foveated_density,
+)
+def foveated_pyramid(
+    view: View,
+    budget: int,
+    *,
+    seed: int = 0,
+    e0: float = 3.0,
+    fixation_share: float = 0.5,
+    floor: float = FLOOR,
+    depth: int | None = None,
+    context_level: int | None = None,
+    reduce: Reduce = "sum",
+) -> Allocation:
+    """The default. `e0` in leaves: small compresses the periphery, large treats all places alike."""
+    density = partial(foveated_density, e0=e0, fixation_share=fixation_share, floor=floor)
+    return HierarchicalAllocator(density, budget, depth, context_level, reduce)(view)
+
+
+def detail_masses(view: View) -> list[Float64[Tensor, "b _h _w"]]:
+    """The relevance-weighted squared error of showing each cell by its own average: what splitting it down removes.
+
+    m(cell) = sum of m(children) + sum of relevance * band^2, the band being what splitting this cell adds. Not a pooled
+    leaf density, but a child never outweighs its parent all the same.
+    """
+    pyramid = view.pixels("detail-tree")
+    gw, gh = view.grid
+    weights = mass_pyramid(view.relevance, (max(gw, gh) - 1).bit_length())
+    masses = [torch.zeros_like(view.relevance)]
+    for level in range(1, len(weights)):
+        band = level - 1
+        cell = pyramid.energy_level(band)
+        gained = pyramid.energy[band].double() * weights[cell] / 4**cell  # mean relevance of a leaf in that cell
+        for _ in range(level - cell):
+            gained = pool_blocks(gained)
+        masses.append(pool_blocks(masses[-1]) + gained)
+    return masses
+
+
+@register(
+    "detail-tree",
+    "quadtree split where it removes most relevance-weighted error; tiles the image",
+    minimum=MIN_TREE_BUDGET,
+    tiles=True,
+)
+def detail_tree(
+    view: View,
+    budget: int,
+    *,
+    seed: int = 0,
+    depth: int | None = None,
+    context_level: int | None = None,
+) -> Allocation:
+    """Level of detail by error, as a renderer chooses it: smooth areas stay coarse however relevant they are."""
+    return HierarchicalAllocator(detail_masses, budget, depth, context_level)(view)

@@ -1,0 +1,137 @@
+"""The pipeline: image -> pyramid -> relevance (+ query, fixation) -> allocation -> sampling -> visual tokens."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from homunculus.allocation import DEFAULT, allocate_view, check_budget, get_allocator
+from homunculus.errors import ImageError
+from homunculus.geometry import MIN_TREE_BUDGET, fit_grid
+from homunculus.images import load_images
+from homunculus.pyramid import ImagePyramid
+from homunculus.relevance import as_fixations, spatial_points, stack_fixations
+from homunculus.relevance import relevance as relevance_of
+from homunculus.sampling import sample
+from homunculus.structures import Allocation, View, VisualTokens, rectangular
+
+
+def foveate(
+    image: Any,
+    query: Any = None,
+    budget: int = 273,
+    allocator: str = DEFAULT,
+    fixation: Any = None,
+    relevance: Any = None,
+    *,
+    leaf: int = 16,
+    seed: int = 0,
+    validate: bool = True,
+    **options: Any,
+) -> VisualTokens:
+    """Exactly `budget` visual tokens for every image, spent where the question looks.
+
+    `image` is a path, PIL image, numpy array, tensor, or a list or batch of them, of equal or different sizes. `query`
+    is one question for all or a list with one each; its spatial words ("top-left", "footer") set fixations unless
+    `fixation` does: points in pixels, see `relevance.as_fixations`. `relevance` is a source or mixture, see
+    `relevance.relevance`. `options` go to the allocator, for instance `e0=2.0`.
+
+    >>> tokens = foveate(torch.rand(3, 300, 400), "What is written at the top left?", budget=100)
+    >>> tokens.patches.shape, tokens.allocation.boxes.shape
+    (torch.Size([1, 100, 3, 16, 16]), torch.Size([1, 100, 4]))
+    """
+    get_allocator(allocator), check_budget(budget)  # before anything is decoded
+    images = load_images(image, validate)
+    queries = _one_each(query, len(images))
+    gazes = gaze_points(images, queries, fixation, validate)
+    parts: list[VisualTokens] = []
+    members: list[int] = []
+    for group in _alike(images):
+        batch = torch.stack([images[i] for i in group]) if len(group) > 1 else images[group[0]][None]
+        own = _select(relevance, group, len(images))
+        view = make_view(batch, [queries[i] for i in group], [gazes[i] for i in group], own, budget, leaf, validate)
+        allocation = rectangular(allocate_view(view, budget, allocator, seed=seed, **options))
+        parts.append(VisualTokens(sample(batch, allocation), allocation))
+        members += group
+    return _in_order(parts, members)
+
+
+def make_view(
+    images: Shaped[Tensor, "b 3 h w"],
+    queries: Sequence[Any],
+    fixations: Sequence[Tensor],
+    relevance: Any = None,
+    budget: int = 273,
+    leaf: int = 16,
+    validate: bool = True,
+) -> View:
+    """What an allocator sees of a batch of images of one size: relevance on the fitted grid, gaze, pixels, queries.
+
+    >>> view = make_view(torch.rand(1, 3, 300, 400), [None], [torch.zeros(0, 3, dtype=torch.float64)])
+    >>> view.grid, view.image_size, view.fixations
+    ((28, 20), (400, 300), None)
+    """
+    height, width = images.shape[-2:]
+    grid = fit_grid(width, height, max(check_budget(budget), MIN_TREE_BUDGET), leaf)
+    pyramid = ImagePyramid(images, (grid.gw, grid.gh), leaf)
+    density = relevance_of(pyramid, relevance, queries, validate=validate)
+    stacked = stack_fixations(fixations)
+    stacked = None if stacked is None else stacked.to(images.device, non_blocking=True)
+    return View(density, (width, height), leaf, pyramid, stacked, list(queries))
+
+
+def gaze_points(images: Sequence[Tensor], queries: Sequence[Any], fixation: Any, validate: bool = True) -> list[Tensor]:
+    """Fixations of each image, (x, y, weight) in its pixels: the explicit ones, or those its question's words name.
+
+    >>> gaze_points([torch.zeros(3, 100, 300)], ["Who signed at the bottom right?"], None)
+    [tensor([[250.0000,  83.3333,   1.0000]], dtype=torch.float64)]
+    """
+    sizes = [(image.shape[2], image.shape[1]) for image in images]
+    if fixation is not None:
+        return as_fixations(fixation, sizes, validate)
+    named = [spatial_points(query) if isinstance(query, str) else [] for query in queries]
+    points = [
+        torch.tensor([(x * width, y * height, 1.0) for x, y in own], dtype=torch.float64).reshape(-1, 3)
+        for own, (width, height) in zip(named, sizes, strict=True)
+    ]
+    return points
+
+
+def _one_each(query: Any, count: int) -> list[Any]:
+    if not isinstance(query, (list, tuple)):
+        return [query] * count
+    if len(query) != count:
+        raise ImageError(f"{len(query)} queries for {count} images: give one for all, or one for each image")
+    return list(query)
+
+
+def _alike(images: Sequence[Tensor]) -> list[list[int]]:
+    """Indices of images that can share one batch: same size, type and device."""
+    groups: dict[Any, list[int]] = {}
+    for i, image in enumerate(images):
+        groups.setdefault((image.shape, image.dtype, image.device), []).append(i)
+    return list(groups.values())
+
+
+def _select(relevance: Any, group: Sequence[int], count: int) -> Any:
+    """The maps of these images, wherever relevance holds a tensor or array with one for each of them."""
+    if isinstance(relevance, Mapping):
+        relevance = list(relevance.items())
+    if isinstance(relevance, (list, tuple)):
+        return [(_select(pair[0], group, count), *pair[1:]) if isinstance(pair, tuple) else pair for pair in relevance]
+    if hasattr(relevance, "ndim") and relevance.ndim == 3 and relevance.shape[0] == count and len(group) != count:
+        return relevance[list(group)]
+    return relevance
+
+
+def _in_order(parts: Sequence[VisualTokens], members: Sequence[int]) -> VisualTokens:
+    """Groups put together again, in the order the images came in."""
+    if len(parts) == 1:
+        return parts[0]
+    device = parts[0].patches.device
+    back = sorted(range(len(members)), key=members.__getitem__)
+    allocation = Allocation.cat([rectangular(part.allocation).to(device) for part in parts]).select(back)
+    patches = torch.cat([part.patches.to(device) for part in parts])
+    return VisualTokens(patches[torch.tensor(back, device=device)], allocation)

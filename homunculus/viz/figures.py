@@ -1,0 +1,153 @@
+"""Whole figures: the three panels of `homunculus look`, and the gallery of all allocators."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Shaped
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from homunculus.allocation import coverage
+from homunculus.geometry import Size
+from homunculus.reconstruct import reconstruct
+from homunculus.structures import Allocation, View, VisualTokens, rectangular
+from homunculus.viz.overlay import mark_fixations, overlay, panel_size, relevance_panel, to_pil
+from homunculus.viz.palette import INK, PAPER, RULE, SOFT_INK, fitted, font, level_colour
+
+MARGIN, GAP = 28, 24
+TITLE, CAPTION, SMALL = 26, 20, 16
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A picture with a caption above and, for the cells, a legend below."""
+
+    picture: Image.Image
+    caption: str
+    note: str = ""
+    legend: Sequence[tuple[float, int]] = ()  # (level, tokens)
+
+
+def look_figure(
+    image: Shaped[Tensor, "3 h w"],
+    view: View,
+    tokens: VisualTokens,
+    question: str | None,
+    density: Tensor,
+    allocator: str,
+    box: Size = (640, 920),
+) -> Image.Image:
+    """Cells over the image, relevance, and the image the model would see, side by side."""
+    full = image.shape[2], image.shape[1]
+    size = panel_size(full, box)
+    scale = size[0] / full[0], size[1] / full[1]
+    allocation = rectangular(tokens.allocation)
+    fixations = None if view.fixations is None else view.fixations[0]
+    cells = overlay(image, allocation, size)
+    relevance = relevance_panel(image, density[0], size)
+    for picture in (cells, relevance):
+        mark_fixations(picture, fixations, scale)
+    seen = to_pil(reconstruct(tokens, max(size)).images[0], size)
+    context = int(allocation.is_context.sum())
+    cells_note = f"level: tokens ({context} more as context)" if context else "level: tokens"
+    panels = [
+        Panel(cells, f"{allocation.budget} tokens, {allocator}", cells_note, level_counts(allocation)),
+        Panel(
+            relevance,
+            "relevance",
+            "bright: tokens wanted; ring: fixation" if fixations is not None else "bright: tokens wanted",
+        ),
+        Panel(
+            seen,
+            "what the model sees",
+            f"{full[0]} x {full[1]} px in {allocation.budget} patches of {allocation.leaf} px",
+        ),
+    ]
+    title = question or "no question: relevance of the image alone"
+    return compose(title, panels, columns=3)
+
+
+def gallery_figure(
+    image: Shaped[Tensor, "3 h w"], looks: dict[str, VisualTokens], view: View, title: str
+) -> Image.Image:
+    """Every allocator on one image: its cells, and how many of them are how fine."""
+    full = image.shape[2], image.shape[1]
+    size = panel_size(full, (460, 620))
+    panels = []
+    for name, tokens in looks.items():
+        allocation = rectangular(tokens.allocation)
+        picture = overlay(image, allocation, size)
+        mark_fixations(
+            picture, None if view.fixations is None else view.fixations[0], (size[0] / full[0], size[1] / full[1])
+        )
+        covered = coverage(allocation).union.item()
+        panels.append(Panel(picture, name, f"covers {covered:.0%} of the image", level_counts(allocation)))
+    return compose(title, panels, columns=3)
+
+
+def level_counts(allocation: Allocation, index: int = 0) -> list[tuple[float, int]]:
+    """(level, tokens) from fine to coarse, context excluded; fractional levels to one decimal."""
+    levels = allocation.levels[index][~allocation.is_context[index]]
+    values, counts = torch.round(levels, decimals=1).unique(return_counts=True)
+    return list(zip(values.tolist(), counts.tolist(), strict=True))
+
+
+def compose(title: str, panels: Sequence[Panel], columns: int) -> Image.Image:
+    """Panels in rows under a title; every row is as high as its tallest picture, legends never overlap."""
+    columns = min(columns, len(panels))
+    width = max(240, max(panel.picture.width for panel in panels))
+    rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
+    heights = [max(panel.picture.height for panel in row) for row in rows]
+    below = [max(_legend_height(panel, width) for panel in row) for row in rows]
+    head, above = TITLE + GAP, CAPTION + 12
+    total_width = 2 * MARGIN + columns * width + (columns - 1) * GAP
+    total_height = (
+        2 * MARGIN + head + sum(above + h + b for h, b in zip(heights, below, strict=True)) + GAP * (len(rows) - 1)
+    )
+    figure = Image.new("RGB", (total_width, total_height), PAPER)
+    draw = ImageDraw.Draw(figure)
+    draw.text((MARGIN, MARGIN), fitted(title, TITLE, total_width - 2 * MARGIN), INK, font(TITLE))
+    y = MARGIN + head
+    for row, height, legend in zip(rows, heights, below, strict=True):
+        for column, panel in enumerate(row):
+            x = MARGIN + column * (width + GAP)
+            draw.text((x, y), fitted(panel.caption, CAPTION, width), INK, font(CAPTION))
+            figure.paste(panel.picture, (x, y + above))
+            right, bottom = x + panel.picture.width, y + above + panel.picture.height
+            draw.rectangle((x - 1, y + above - 1, right, bottom), outline=RULE)
+            _draw_legend(draw, panel, x, bottom + 10, width)
+        y += above + height + legend + GAP
+    return figure
+
+
+def _entries(panel: Panel, width: int) -> list[list[tuple[float, str, int]]]:
+    """Legend entries (level, text, pixels wide) broken into lines that fit."""
+    lines: list[list[tuple[float, str, int]]] = [[]]
+    used = 0
+    for level, count in panel.legend:
+        text = f"{level:g}: {count}"
+        wide = SMALL + 6 + round(font(SMALL).getlength(text)) + 18
+        if used + wide > width and lines[-1]:
+            lines.append([])
+            used = 0
+        lines[-1].append((level, text, wide))
+        used += wide
+    return lines if panel.legend else []
+
+
+def _legend_height(panel: Panel, width: int) -> int:
+    return 10 + (SMALL + 10) * (len(_entries(panel, width)) + bool(panel.note))
+
+
+def _draw_legend(draw: ImageDraw.ImageDraw, panel: Panel, x: int, y: int, width: int) -> None:
+    if panel.note:
+        draw.text((x, y), fitted(panel.note, SMALL, width), SOFT_INK, font(SMALL))
+        y += SMALL + 10
+    for line in _entries(panel, width):
+        place = x
+        for level, text, wide in line:
+            draw.rectangle((place, y + 1, place + SMALL, y + 1 + SMALL), fill=level_colour(level), outline=INK)
+            draw.text((place + SMALL + 6, y), text, INK, font(SMALL))
+            place += wide
+        y += SMALL + 10
