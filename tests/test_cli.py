@@ -1,7 +1,7 @@
 """The command line through its real entry points: what it writes, what it prints, how it refuses."""
 
 import json
-
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +16,14 @@ from homunculus.cli import parse_fixation
 from homunculus.errors import FixationError
 
 SCRIPT = Path(sys.executable).with_name("homunculus")
+ROOT = Path(homunculus.__file__).parent.parent
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}  # so that it also runs where the package is not installed
 
 
 def run(*arguments: str | Path, cwd: Path, entry: str = "module") -> subprocess.CompletedProcess:
     command = [str(SCRIPT)] if entry == "script" else [sys.executable, "-m", "homunculus"]
-    return subprocess.run([*command, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=300)
+    command += map(str, arguments)
+    return subprocess.run(command, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture
@@ -136,7 +139,8 @@ def test_large_images_stay_under_two_gigabytes(size, tmp_path):
     large = Image.new("RGB", size, "white")
     large.paste(tile, (100, 90))
     large.save(tmp_path / "large.png", compress_level=1)
-    done = subprocess.run([sys.executable, "-c", LIMITED], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-c", LIMITED]
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     report, megabytes = json.loads(done.stdout), int(done.stderr.split()[-1])
     assert len(report["cells"]) == 273 and report["coverage"] == 1.0

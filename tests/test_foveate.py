@@ -172,7 +172,7 @@ def test_validation_can_be_skipped(size):
 
 
 def test_the_fovea_is_fixed_in_pixels():
-    """e0 is in leaves: four times the side, and the gaze still sees the same number of pixels sharply."""
+    """e0 is in leaves: on four times the side the fovea loses less than a level to the larger periphery."""
     levels = {}
     for side in (1024, 4096):
         density = torch.ones(side // 16, side // 16)

@@ -1,5 +1,6 @@
 """On a CUDA device: the same results as on the CPU, and no waiting for the device inside the pipeline."""
 
+import warnings
 from contextlib import contextmanager
 
 import pytest
@@ -20,11 +21,13 @@ FIELDS = ("boxes", "centers", "levels", "is_context")
 def no_sync():
     """Any call that waits for the device raises."""
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the mode itself warns that it is a prototype
+        try:
+            torch.cuda.set_sync_debug_mode("error")
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
 
 def scene(batch: int = 4, width: int = 512, height: int = 512) -> torch.Tensor:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
-from homunculus.kernels.resample import strip_rows
+from homunculus.kernels.resample import as_float, strip_rows
 
 QUADRATURE = 4
 
@@ -91,7 +91,7 @@ def sample_dyadic(
 def _gather(flat: Shaped[Tensor, "b 3 pixels"], place: Int64[Tensor, "b n k k"]) -> Shaped[Tensor, "b n 3 k k"]:
     index = place.flatten(1)[:, None].expand(-1, flat.shape[1], -1)
     values = flat.gather(2, index).unflatten(2, place.shape[1:])
-    return (values if values.is_floating_point() else values.float()).transpose(1, 2)
+    return as_float(values).transpose(1, 2)
 
 
 def _upper_mips(images: Tensor, depth: int) -> tuple[Float[Tensor, "b 3 pixels"], dict[int, int], dict[int, int]]:
@@ -101,9 +101,7 @@ def _upper_mips(images: Tensor, depth: int) -> tuple[Float[Tensor, "b 3 pixels"]
         return F.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False)
 
     # Channel by channel, because this is where uint8 becomes float.
-    mip = torch.cat(
-        [halve(channel if channel.is_floating_point() else channel.float()) for channel in images.split(1, 1)], 1
-    )
+    mip = torch.cat([halve(as_float(channel)) for channel in images.split(1, 1)], 1)
     mips, starts, widths, start = [], {}, {}, 0
     for level in range(1, depth + 1):
         mips.append(mip.flatten(2))
@@ -147,7 +145,7 @@ def sample_rotated(
     fx, fy = (x - left)[:, :, None], (y - top)[:, :, None]
 
     flat = images.flatten(2)
-    mips, starts, _ = _upper_mips(images, depth) if depth else (flat.float(), {}, {})
+    mips, starts, _ = _upper_mips(images, depth) if depth else (as_float(flat), {}, {})
     start = torch.zeros_like(level)
     for deeper, offset in starts.items():
         start = torch.where(level == deeper, offset, start)

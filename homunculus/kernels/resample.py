@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-# How much float32 one strip of rows may take: large images are never turned into floats as a whole.
-STRIP_BYTES = 1 << 26
+# How much float32 one strip of rows may take: large images are never turned into floats as a whole. On a CPU a strip
+# should stay near the caches (and below what the allocator maps anew each time); a GPU wants few large launches.
+STRIP_BYTES = {"cpu": 1 << 24, "cuda": 1 << 30}
 
 
 @lru_cache(maxsize=64)
@@ -43,10 +44,15 @@ def _resample_axis(x: Tensor, dim: int, index: Tensor, weight: Tensor) -> Tensor
     return reduce(torch.add, terms)
 
 
+def as_float(x: Shaped[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """float32 and float64 as they are, integers and half precision as float32: nothing is averaged in less."""
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
 def area_resample(
     x: Shaped[Tensor, "*batch h w"], size: tuple[int, int], rows: tuple[int, int] | None = None
 ) -> Float[Tensor, "*batch h2 w2"]:
-    """`x` resampled to `size` = (width, height) by exact area averages; integers become float32 code values.
+    """`x` resampled to `size` = (width, height) by exact area averages; integers and half precision become float32.
 
     `rows` = (first, last+1) computes only those output rows: the way to walk a large image in strips.
 
@@ -58,7 +64,7 @@ def area_resample(
     first, last = rows or (0, height)
     top, bottom = first * h // height, -(-last * h // height)  # the input rows below: only they become floats
     x = x[..., top:bottom, :]
-    x = x if x.is_floating_point() else x.float()
+    x = as_float(x)
     if height != h:
         index, weight = area_taps(h, height, x.device)
         index = (index[first:last] - top).clamp(max=bottom - top - 1)
@@ -71,10 +77,11 @@ def area_resample(
 def strip_rows(x: Shaped[Tensor, "*batch h w"], size: tuple[int, int], unit: int) -> list[tuple[int, int]]:
     """Ranges of output rows, each a multiple of `unit` rows, such that a float32 strip stays within `STRIP_BYTES`.
 
-    >>> strip_rows(torch.empty(1, 3, 4096, 4096, dtype=torch.uint8), (4096, 4096), unit=1024)
-    [(0, 1024), (1024, 2048), (2048, 3072), (3072, 4096)]
+    >>> strip_rows(torch.empty(1, 3, 1024, 4096, dtype=torch.uint8), (4096, 1024), unit=256)
+    [(0, 256), (256, 512), (512, 768), (768, 1024)]
     """
     width, height = size
     row_bytes = 4 * math.prod(x.shape[:-2]) * max(width, x.shape[-1] * x.shape[-2] / height)
-    step = max(1, int(STRIP_BYTES / row_bytes) // unit) * unit
+    strip_bytes = STRIP_BYTES.get(x.device.type, STRIP_BYTES["cuda"])
+    step = max(1, int(strip_bytes / row_bytes) // unit) * unit
     return [(start, min(start + step, height)) for start in range(0, height, step)]

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from homunculus.allocation import coverage
-from homunculus.geometry import Size
+from homunculus.geometry import Size, leaf_side
 from homunculus.reconstruct import reconstruct
 from homunculus.structures import Allocation, View, VisualTokens, rectangular
 from homunculus.viz.overlay import mark_fixations, overlay, panel_size, relevance_panel, to_pil
@@ -26,7 +26,7 @@ class Panel:
     picture: Image.Image
     caption: str
     note: str = ""
-    legend: Sequence[tuple[float, int]] = ()  # (level, tokens)
+    legend: Sequence[tuple[float, str]] = ()  # (level, text)
 
 
 def look_figure(
@@ -50,9 +50,9 @@ def look_figure(
         mark_fixations(picture, fixations, scale)
     seen = to_pil(reconstruct(tokens, max(size)).images[0], size)
     context = int(allocation.is_context.sum())
-    cells_note = f"level: tokens ({context} more as context)" if context else "level: tokens"
+    cells_note = f"cells by side; {context} more as context" if context else "cells by side"
     panels = [
-        Panel(cells, f"{allocation.budget} tokens, {allocator}", cells_note, level_counts(allocation)),
+        Panel(cells, f"{allocation.budget} tokens, {allocator}", cells_note, side_legend(allocation)),
         Panel(
             relevance,
             "relevance",
@@ -82,7 +82,7 @@ def gallery_figure(
             picture, None if view.fixations is None else view.fixations[0], (size[0] / full[0], size[1] / full[1])
         )
         covered = coverage(allocation).union.item()
-        panels.append(Panel(picture, name, f"covers {covered:.0%} of the image", level_counts(allocation)))
+        panels.append(Panel(picture, name, f"covers {covered:.0%} of the image", side_legend(allocation)))
     return compose(title, panels, columns=3)
 
 
@@ -91,6 +91,12 @@ def level_counts(allocation: Allocation, index: int = 0) -> list[tuple[float, in
     levels = allocation.levels[index][~allocation.is_context[index]]
     values, counts = torch.round(levels, decimals=1).unique(return_counts=True)
     return list(zip(values.tolist(), counts.tolist(), strict=True))
+
+
+def side_legend(allocation: Allocation, index: int = 0) -> list[tuple[float, str]]:
+    """(level, "side: count") for every level, the side in pixels of the image."""
+    leaf = leaf_side(allocation.grids[index], allocation.image_sizes[index])
+    return [(level, f"{leaf * 2**level:.3g} px: {count}") for level, count in level_counts(allocation, index)]
 
 
 def compose(title: str, panels: Sequence[Panel], columns: int) -> Image.Image:
@@ -125,8 +131,7 @@ def _entries(panel: Panel, width: int) -> list[list[tuple[float, str, int]]]:
     """Legend entries (level, text, pixels wide) broken into lines that fit."""
     lines: list[list[tuple[float, str, int]]] = [[]]
     used = 0
-    for level, count in panel.legend:
-        text = f"{level:g}: {count}"
+    for level, text in panel.legend:
         wide = SMALL + 6 + round(font(SMALL).getlength(text)) + 18
         if used + wide > width and lines[-1]:
             lines.append([])

@@ -76,8 +76,8 @@ def _outline(allocation: Allocation, index: int, cell: int, scale: tuple[float, 
 
 
 def relevance_panel(image: Shaped[Tensor, "3 h w"], density: Float[Tensor, "gh gw"], size: Size) -> Image.Image:
-    """A density as warm light over the darkened image; its square root is shown, so that faint parts stay visible."""
-    share = (density / density.max().clamp(min=torch.finfo(density.dtype).tiny)).sqrt().cpu()
+    """A density as warm light over the darkened image, raised to the power 0.4 so that faint parts stay visible."""
+    share = (density / density.max().clamp(min=torch.finfo(density.dtype).tiny)).pow(0.4).cpu()
     glow = to_pil(heat(share)).resize(size, Image.Resampling.NEAREST)
     under = to_pil(image, size).convert("L").convert("RGB")
     return Image.blend(glow, under, 0.22)

@@ -1,0 +1,51 @@
+"""Medians of repeated runs, on the CPU or on a CUDA device, and a line that says where they were taken."""
+
+import datetime
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+
+def median_ms(run: Callable[[], object], device: str = "cpu", repeats: int = 15, warmup: int = 3) -> float:
+    """The median time of `run` in milliseconds; on a GPU the device is waited for before and after."""
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    times = []
+    for i in range(warmup + repeats):
+        wait()
+        start = time.perf_counter()
+        run()
+        wait()
+        if i >= warmup:
+            times.append((time.perf_counter() - start) * 1000)
+    return statistics.median(times)
+
+
+def graph_ms(run: Callable[[], object], repeats: int = 50) -> float:
+    """The median time of one replay of `run` captured as a CUDA graph: the device's work without launch gaps."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    times = []
+    for _ in range(repeats):
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        stop.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(stop))
+    return statistics.median(times)
+
+
+def where(device: str) -> str:
+    """Device, versions and date of a measurement."""
+    name = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    today = datetime.date.today().isoformat()
+    return f"{name}; torch {torch.__version__}, Python {platform.python_version()}; {today}"
