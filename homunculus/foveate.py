@@ -42,7 +42,8 @@ def foveate(
     >>> tokens.patches.shape, tokens.allocation.boxes.shape
     (torch.Size([1, 100, 3, 16, 16]), torch.Size([1, 100, 4]))
     """
-    get_allocator(allocator), check_budget(budget)  # before anything is decoded
+    get_allocator(allocator)  # before anything is decoded
+    budget = check_budget(budget)
     images = load_images(image, validate)
     queries = _one_each(query, len(images))
     gazes = gaze_points(images, queries, fixation, validate)

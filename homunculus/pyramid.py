@@ -2,9 +2,9 @@
 
 All of them halve by exact 2x2 blocks. A level is the area average (or sum, or maximum) of the level below, centred on
 the same place, never shifted by half a pixel as strided blurs are. On an odd side the last block is clipped: it
-averages the blocks that exist. Upsampling repeats pixels, so a Laplacian band sums to zero
-inside every block, bands of different levels are orthogonal, and the energy of the bands below a cell is exactly the
-squared error of showing that cell by its own average.
+averages what exists of it. Upsampling repeats pixels, so a Laplacian band sums to zero inside every block, bands of
+different levels are orthogonal, and the energy of the bands below a cell is exactly the squared error of showing that
+cell by its own average.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ def region_max(pyramid: Sequence[Float64[Tensor, "b _h _w"]], boxes: Shaped[Tens
 
     The level is the finest at which the box touches at most 2x2 cells, so the answer costs four reads however large the
     region is (the hierarchical-depth query of rendering). It is exact when the box is made of whole cells of that
-    level.
+    level. The pyramid must reach up to two cells a side; where it does not, the answer is NaN.
 
     >>> density = torch.zeros(1, 8, 8, dtype=torch.float64); density[0, 5, 6] = 3.0
     >>> levels = mass_pyramid(density, 3, reduce="max")

@@ -57,6 +57,9 @@ def test_anybody_can_add_one():
         ({"budget": 15, "allocator": "stratified"}, BudgetError, "4x4 strata"),
         ({"budget": 20, "allocator": "stratified", "strata": (0, 3)}, AllocatorError, "at least 1x1"),
         ({"fixation": (300, 10)}, FixationError, "outside"),
+        ({"e0": 0.0}, AllocatorError, "e0 above 0"),
+        ({"fixation_share": 1.5}, AllocatorError, "fixation_share=1.5"),
+        ({"floor": -0.1}, AllocatorError, "floor=-0.1"),
     ],
 )
 def test_one_line_says_what_is_wrong(options, error, message):

@@ -144,9 +144,10 @@ def test_options_reach_the_allocator():
 
 @pytest.mark.parametrize("leaf", [16, 28, 32])
 def test_the_leaf_is_a_parameter(leaf):
-    tokens = homunculus.foveate(picture(500, 400), leaf=leaf, budget=100)
-    assert tokens.patches.shape == (1, 100, 3, leaf, leaf) and tokens.allocation.leaf == leaf
-    assert homunculus.reconstruct(tokens).images.shape == (1, 3, 400, 500)
+    for name in homunculus.allocators():
+        tokens = homunculus.foveate(picture(500, 400), leaf=leaf, budget=100, allocator=name)
+        assert tokens.patches.shape == (1, 100, 3, leaf, leaf) and tokens.allocation.leaf == leaf
+        assert homunculus.reconstruct(tokens).images.shape == (1, 3, 400, 500)
 
 
 def test_types_of_images_may_be_mixed(tmp_path):

@@ -14,7 +14,7 @@ from homunculus.allocation.hierarchical import HierarchicalAllocator, detail_mas
 from homunculus.allocation.soft import gumbel, soft_cut
 from homunculus.allocation.tree import longest_prefix, tree_over
 from homunculus.density import normalise, with_floor
-from homunculus.errors import AllocatorError, DensityError
+from homunculus.errors import AllocatorError, BudgetError, DensityError
 from homunculus.geometry import root_level
 from homunculus.pyramid import ImagePyramid, mass_pyramid
 from homunculus.reconstruct import reconstruct
@@ -152,6 +152,14 @@ def test_any_depth(size):
     allocation = plain()(view_of(density))
     assert (homunculus.coverage(allocation).union == 1).all()
     assert len(heap_allocation(density[0].numpy(), 273, root_level(*size, 273))) == 273
+
+
+def test_options_that_make_no_sense():
+    view = view_of(torch.rand(1, 16, 16, dtype=torch.float64) + 0.1)
+    with pytest.raises(AllocatorError, match="temperature"):
+        plain(16).soft(view, temperature=0.0)
+    with pytest.raises(BudgetError, match="at least one"):
+        plain(16).nested(view, [])
 
 
 def test_maximum_instead_of_sum_follows_the_peak():

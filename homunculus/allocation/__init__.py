@@ -1,5 +1,6 @@
 """Density + budget to an `Allocation`: one file per idea, one registry."""
 
+from numbers import Integral
 from typing import Any
 
 from torch import Tensor
@@ -50,7 +51,8 @@ def allocate(
     >>> allocation.boxes.shape
     torch.Size([2, 150, 4])
     """
-    get_allocator(allocator), check_budget(budget)
+    get_allocator(allocator)
+    budget = check_budget(budget)
     density = as_density(density, validate=validate)
     gh, gw = density.shape[1:]
     if gw * gh < budget:
@@ -80,8 +82,8 @@ def allocate_view(
     return get_allocator(allocator)(view, check_budget(budget), seed=seed, **options)
 
 
-def check_budget(budget: int) -> int:
+def check_budget(budget: Any) -> int:
     """A positive whole number of tokens, or an error that says so."""
-    if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
+    if isinstance(budget, bool) or not isinstance(budget, Integral) or budget < 1:
         raise BudgetError(f"budget must be a positive whole number of tokens, got {budget!r}")
-    return budget
+    return int(budget)

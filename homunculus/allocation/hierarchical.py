@@ -17,7 +17,7 @@ from homunculus.allocation.registry import register
 from homunculus.allocation.soft import SoftCells, soft_cut
 from homunculus.allocation.tree import Tree, cut_tree, tree_over
 from homunculus.density import FLOOR, with_floor
-from homunculus.errors import AllocatorError
+from homunculus.errors import AllocatorError, BudgetError
 from homunculus.geometry import MIN_TREE_BUDGET, cells_across, root_level
 from homunculus.pyramid import Reduce, mass_pyramid, pool_blocks
 from homunculus.relevance.gaze import fixation_density
@@ -47,6 +47,10 @@ class HierarchicalAllocator:
     context_level: int | None = None
     reduce: Reduce = "sum"
 
+    def __post_init__(self) -> None:
+        if self.reduce not in ("sum", "max"):
+            raise AllocatorError(f"reduce must be 'sum' or 'max', got '{self.reduce}'")
+
     def __call__(self, view: View) -> Allocation:
         tree = self._tree(view)
         cut = cut_tree(tree, self._masses(view, tree), self.budget, self.context_level)
@@ -70,6 +74,8 @@ class HierarchicalAllocator:
         >>> [a.budget for a in HierarchicalAllocator(lambda view: view.density).nested(view, [100, 273, 512])]
         [100, 273, 512]
         """
+        if not budgets:
+            raise BudgetError("nested budgets need at least one budget, got none")
         gw, gh = view.grid
         depth = root_level(gw, gh, min(budgets)) if self.depth is None else self.depth
         return [replace(self, budget=budget, depth=depth)(view) for budget in budgets]
@@ -109,6 +115,10 @@ def foveated_density(
     >>> foveated_density(view).unique().numel()
     1
     """
+    if not (e0 > 0 and 0 <= fixation_share <= 1 and 0 <= floor <= 1):
+        raise AllocatorError(
+            f"need e0 above 0 and fixation_share and floor in 0..1, got {e0=}, {fixation_share=}, {floor=}"
+        )
     density = view.relevance
     if view.fixations is not None:
         gaze = fixation_density(view.fixations, view.grid, view.image_size, e0)

@@ -13,7 +13,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from homunculus.allocation.tree import Tree, best_first_order, longest_prefix
-from homunculus.errors import DensityError
+from homunculus.errors import AllocatorError, DensityError
 
 BISECTIONS = 60
 
@@ -42,8 +42,10 @@ def soft_cut(
     >>> round(soft.tokens().item(), 6)
     25.0
     """
+    if not temperature > 0:
+        raise AllocatorError(f"temperature must be above 0, got {temperature}")
     if validate and not bool((masses > 0).all()):
-        raise DensityError("the soft tree needs a density above 0 everywhere: add a floor (relevance.with_floor)")
+        raise DensityError("the soft tree needs a density above 0 everywhere: add a floor (density.with_floor)")
     log_mass = masses.log()
     cost = tree.cost.double()
     split_probability = torch.sigmoid(
