@@ -10,6 +10,7 @@ PYTEST := $(BIN)/python -m pytest --jaxtyping-packages=homunculus,tests.check
 
 demo: $(VENV)/.core                       ## one look and the gallery, drawn from an example page
 	@mkdir -p out
+	@$(BIN)/homunculus example --out out/page.png
 	$(BIN)/homunculus look --out out/look.png
 	$(BIN)/homunculus gallery --out out/gallery.png
 
@@ -32,10 +33,11 @@ bench: $(VENV)/.core                      ## allocation and foveation speed on t
 	$(BIN)/python -m bench.allocation
 
 clean:
-	rm -rf $(VENV) out build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) out build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Homunculus needs Python 3.11 or newer: set PYTHON="; exit 1; }
+	@echo "setting up $(VENV), about a minute"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --editable .
 	@touch $@

@@ -6,6 +6,7 @@ All ratios are taken in one run. Times are medians; on a busy machine they wande
 """
 
 import argparse
+import os
 
 import numpy as np
 import torch
@@ -74,12 +75,11 @@ def foveation(device: str, console: Console) -> None:
     )
     for batch in (1, 8):
         images = torch.randint(0, 256, (batch, 3, 1024, 1024), dtype=torch.uint8, device=device)
-        gaze = [torch.tensor([[300.0, 700.0, 1.0]], dtype=torch.float64)] * batch
-        view = make_view(images, [None] * batch, gaze)
+        view = make_view(images, fixation=(300, 700))
         allocation = homunculus.allocation.allocate_view(view, BUDGET)
         whole = median_ms(lambda images=images: homunculus.foveate(images, fixation=(300, 700)), device)
         parts = [
-            median_ms(lambda images=images, gaze=gaze, n=batch: make_view(images, [None] * n, gaze), device),
+            median_ms(lambda images=images: make_view(images, fixation=(300, 700)), device),
             median_ms(lambda view=view: homunculus.allocation.allocate_view(view, BUDGET), device),
             median_ms(lambda images=images, allocation=allocation: sample(images, allocation), device),
         ]
@@ -117,6 +117,8 @@ def main() -> None:
     arguments = parser.parse_args()
     console = Console(width=110)
     console.print(where(arguments.device), highlight=False)
+    if (load := os.getloadavg()[0]) > 0.5:
+        console.print(f"load average {load:.1f}: something else is running, and times will wander", style="bold")
     torch.manual_seed(0)
     against_the_heap(arguments.device, console)
     foveation(arguments.device, console)

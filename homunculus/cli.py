@@ -1,4 +1,4 @@
-"""The command line: `homunculus look` and `homunculus gallery`. Mistakes cost one line and exit code 2."""
+"""The command line: `homunculus look`, `gallery` and `example`. Mistakes cost one line and exit code 2."""
 
 import json
 import os
@@ -11,8 +11,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from homunculus.errors import BudgetError, FixationError, HomunculusError, OutputError
+from homunculus.errors import BudgetError, FixationError, HomunculusError, ImageError, OutputError
 
 app = typer.Typer(
     help="A fixed visual budget for vision-language models, spent where the question looks.",
@@ -23,13 +24,21 @@ app = typer.Typer(
 
 ImagePath = Annotated[Path | None, typer.Argument(help="An image file. Without one, an example page is drawn.")]
 Question = Annotated[
-    str | None, typer.Argument(help='A question; its spatial words ("top left", "footer") guide the gaze.')
+    str | None, typer.Argument(help='A question; its spatial words in English ("top left", "footer") guide the gaze.')
 ]
-Budget = Annotated[int, typer.Option(help="Visual tokens to spend.")]
+Budget = Annotated[int, typer.Option(help="Visual tokens to spend, at least 16 for the tree methods.")]
 Fixations = Annotated[
     list[str] | None, typer.Option("--fixation", metavar="X,Y", help="Look here: pixels, or 50%,30%. May be repeated.")
 ]
 Seed = Annotated[int, typer.Option(help="For methods that draw at random.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        from homunculus import __version__
+
+        print(__version__)
 
 
 @app.command()
@@ -45,19 +54,21 @@ def look(
 ) -> None:
     """Draw where the tokens went: cells over the image, relevance, and what the model would see."""
     from homunculus.allocation import allocate_view, get_allocator
+    from homunculus.foveate import make_view
     from homunculus.sampling import sample
     from homunculus.structures import VisualTokens, rectangular
     from homunculus.viz.figures import look_figure
 
     check_output(out, image)
     method = get_allocator(allocator)
+    pixels, question, points = read(image, question, fixation)
     start = time.perf_counter()
-    pixels, question, view = view_of(image, question, budget, fixation)
+    view = make_view(pixels, question, budget, points)
     allocation = rectangular(allocate_view(view, budget, allocator, seed=seed))
-    tokens = VisualTokens(sample(pixels[None], allocation), allocation)
+    tokens = VisualTokens(sample(view.pyramid.images, allocation), allocation)
     seconds = time.perf_counter() - start
-    write_png(look_figure(pixels, view, tokens, question, method.density(view), allocator), out)
-    report = summary(view, tokens, question, allocator, seconds) | {"out": str(out)}
+    report = summary(view, tokens, question, method, seconds) | {"out": str(out)}
+    write_png(look_figure(pixels, view, tokens, question, method), out)
     if as_json:
         print(json.dumps(report | {"cells": cell_list(tokens)}))
     else:
@@ -75,12 +86,14 @@ def gallery(
 ) -> None:
     """Draw every allocator on one image, side by side."""
     from homunculus.allocation import allocate_view, allocators
+    from homunculus.foveate import make_view
     from homunculus.sampling import sample
     from homunculus.structures import VisualTokens, rectangular
     from homunculus.viz.figures import gallery_figure
 
     check_output(out, image)
-    pixels, question, view = view_of(image, question, budget, fixation)
+    pixels, question, points = read(image, question, fixation)
+    view = make_view(pixels, question, budget, points)
     looks = {}
     table = Table("allocator", "what it does", box=None, header_style="bold")
     for name, what in allocators().items():
@@ -89,27 +102,38 @@ def gallery(
         except BudgetError as error:  # this method cannot, others can
             table.add_row(name, f"not drawn: {error}")
             continue
-        looks[name] = VisualTokens(sample(pixels[None], allocation), allocation)
+        looks[name] = VisualTokens(sample(view.pyramid.images, allocation), allocation)
         table.add_row(name, what)
     write_png(gallery_figure(pixels, looks, view, question or f"{budget} tokens"), out)
     console = Console()
     console.print(table)
-    console.print(f"[bold]{out}[/bold]", highlight=False, soft_wrap=True)
+    console.print(str(out), style="bold", markup=False, highlight=False, soft_wrap=True)
 
 
-def view_of(
-    image: Path | None, question: str | None, budget: int, fixation: list[str] | None
-) -> tuple[Any, str | None, Any]:
-    """Pixels `[3, H, W]`, the question, and the view of the image (or of the example page with its own question)."""
-    from homunculus.foveate import gaze_points, make_view
+@app.command()
+def example(out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("page.png")) -> None:
+    """Write the example page, an invoice, to try things on."""
+    from homunculus.viz.example import example_page
+    from homunculus.viz.overlay import to_pil
+
+    check_output(out, None)
+    write_png(to_pil(example_page()), out)
+    print(out)
+
+
+def read(image: Path | None, question: str | None, fixation: list[str] | None) -> tuple[Any, str | None, Any]:
+    """Pixels `[3, H, W]` of the image (or of the example page), the question, and the points to look at, if any."""
     from homunculus.images import open_image
-    from homunculus.viz import example
+    from homunculus.viz.example import QUESTION, example_page
 
-    pixels = example.example_page() if image is None else open_image(image)
-    question = example.QUESTION if image is None and question is None else question
-    points = [parse_fixation(text, (pixels.shape[2], pixels.shape[1])) for text in fixation or []] or None
-    gaze = gaze_points([pixels], [question], points)
-    return pixels, question, make_view(pixels[None], [question], gaze, budget=budget)
+    if image is not None and question is None and " " in str(image) and not image.exists():
+        raise ImageError(
+            f"'{image}' is not a file: the image comes first, then the question (`homunculus example` makes one)"
+        )
+    pixels = example_page() if image is None else open_image(image)
+    question = QUESTION if image is None else question
+    points = [parse_fixation(text, (pixels.shape[2], pixels.shape[1])) for text in fixation or []]
+    return pixels, question, points or None
 
 
 def parse_fixation(text: str, size: tuple[int, int]) -> tuple[float, float]:
@@ -135,9 +159,10 @@ def parse_fixation(text: str, size: tuple[int, int]) -> tuple[float, float]:
     return x, y
 
 
-def summary(view: Any, tokens: Any, question: str | None, allocator: str, seconds: float) -> dict[str, Any]:
+def summary(view: Any, tokens: Any, question: str | None, method: Any, seconds: float) -> dict[str, Any]:
     """The numbers of one look."""
     from homunculus.allocation import coverage
+    from homunculus.geometry import leaf_side
     from homunculus.viz.figures import level_counts
 
     allocation = tokens.allocation
@@ -145,15 +170,17 @@ def summary(view: Any, tokens: Any, question: str | None, allocator: str, second
     fixations = [] if view.fixations is None else view.fixations[0, :, :2].tolist()
     return {
         "question": question,
-        "allocator": allocator,
+        "allocator": method.name,
         "image_size": list(view.image_size),
         "grid": list(view.grid),
+        "leaf_pixels": leaf_side(view.grid, view.image_size),
         "tokens": allocation.budget,
         "tokens_per_level": {f"{level:g}": count for level, count in level_counts(allocation)},
         "context_tokens": int(allocation.is_context.sum()),
         "coverage": covered.union.item(),
         "multiplicity": covered.multiplicity.item(),
         "fixations": fixations,
+        "gaze_used": bool(fixations) and method.uses_gaze,
         "attention_share": attention_share(view, allocation),
         "seconds": seconds,
     }
@@ -191,26 +218,34 @@ def cell_list(tokens: Any) -> list[dict[str, Any]]:
 
 
 def print_summary(report: dict[str, Any]) -> None:
+    from homunculus.viz.figures import pixels
+
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     width, height = report["image_size"]
     table.add_row("image", f"{width} x {height} px on {report['grid'][0]} x {report['grid'][1]} leaves")
     table.add_row("tokens", f"{report['tokens']} by {report['allocator']}")
-    levels = ", ".join(f"{count} of level {level}" for level, count in report["tokens_per_level"].items())
-    context = f", {report['context_tokens']} context" if report["context_tokens"] else ""
-    table.add_row("per level", levels + context)
+    counts = report["tokens_per_level"].items()
+    cells = ", ".join(f"{count} of {pixels(report['leaf_pixels'] * 2 ** float(level))}" for level, count in counts)
+    context = f", {report['context_tokens']} more, repeating a coarse one" if report["context_tokens"] else ""
+    table.add_row("cells", cells + context)
     table.add_row("coverage", f"{report['coverage']:.1%}")
-    table.add_row("near the gaze", f"{report['attention_share']:.1%} of the tokens")
-    table.add_row("time", f"{report['seconds'] * 1000:.0f} ms")
-    table.add_row("picture", f"[bold]{report['out']}[/bold]")
+    if not report["fixations"]:
+        gaze = "nowhere: the question names no place" if report["question"] else "nowhere"
+    else:
+        gaze = "; ".join(f"{x:.0f}, {y:.0f}" for x, y in report["fixations"])
+        gaze += "" if report["gaze_used"] else f" (not used by {report['allocator']})"
+    table.add_row("gaze", gaze)
+    near = "the gaze" if report["fixations"] else "the peak of relevance"
+    table.add_row("attention", f"{report['attention_share']:.1%} of the tokens near {near}")
+    table.add_row("time", f"{report['seconds'] * 1000:.0f} ms without reading and drawing")
+    table.add_row("picture", Text(report["out"], style="bold"))
     Console().print(table, highlight=False)
 
 
 def check_output(out: Path, image: Path | None) -> None:
     """Refuse a place we cannot write to before any work is done."""
     if out.suffix.lower() != ".png":
-        raise OutputError(
-            f"the picture is a PNG and '{out}' does not end in .png: choose a name such as {out.stem or 'look'}.png"
-        )
+        raise OutputError(f"the picture is a PNG and '{out}' is no name for one: choose a name such as look.png")
     if out.is_dir():
         raise OutputError(f"{out} is a directory: give the name of a PNG file in it")
     if not out.parent.is_dir():
@@ -223,16 +258,19 @@ def check_output(out: Path, image: Path | None) -> None:
 
 def write_png(picture: Any, out: Path) -> None:
     """The whole file or nothing: written beside its place and moved there."""
-    handle, name = tempfile.mkstemp(suffix=".png", prefix=f".{out.stem}-", dir=out.parent)
+    beside = None
     try:
+        handle, name = tempfile.mkstemp(suffix=".png", prefix=".homunculus-", dir=out.parent)
+        beside = Path(name)
         with os.fdopen(handle, "wb") as file:
-            picture.save(file, format="PNG", optimize=True)
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, out)
+            picture.save(file, format="PNG")
+        beside.chmod(0o666 & ~_umask())
+        beside.replace(out)
     except OSError as error:
         raise OutputError(f"cannot write {out} ({error.strerror or error}): choose another --out") from None
     finally:
-        Path(name).unlink(missing_ok=True)
+        if beside is not None:
+            beside.unlink(missing_ok=True)
 
 
 def _umask() -> int:
@@ -256,7 +294,8 @@ def main() -> None:
         if len(sys.argv) == 1:
             error.show()  # type: ignore[attr-defined]  # no arguments at all: the help page
             sys.exit(2)
-        fail(f"{error.format_message().rstrip('.')}: see `homunculus --help`")
+        command = next((word for word in sys.argv[1:2] if word in ("look", "gallery", "example")), "")
+        fail(f"{error.format_message().rstrip('.')}: see `{f'homunculus {command}'.strip()} --help`")
 
 
 def fail(message: str) -> NoReturn:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Shaped
 from torch import Tensor
 
 from homunculus.allocation import DEFAULT, allocate_view, check_budget, get_allocator
@@ -50,37 +49,60 @@ def foveate(
     parts: list[VisualTokens] = []
     members: list[int] = []
     for group in _alike(images):
-        batch = torch.stack([images[i] for i in group]) if len(group) > 1 else images[group[0]][None]
         own = _select(relevance, group, len(images))
-        view = make_view(batch, [queries[i] for i in group], [gazes[i] for i in group], own, budget, leaf, validate)
+        view = _view(images, queries, gazes, group, own, budget, leaf, validate)
         allocation = rectangular(allocate_view(view, budget, allocator, seed=seed, **options))
-        parts.append(VisualTokens(sample(batch, allocation), allocation))
+        parts.append(VisualTokens(sample(view.pyramid.images, allocation), allocation))
         members += group
     return _in_order(parts, members)
 
 
 def make_view(
-    images: Shaped[Tensor, "b 3 h w"],
-    queries: Sequence[Any],
-    fixations: Sequence[Tensor],
-    relevance: Any = None,
+    image: Any,
+    query: Any = None,
     budget: int = 273,
+    fixation: Any = None,
+    relevance: Any = None,
+    *,
     leaf: int = 16,
     validate: bool = True,
 ) -> View:
-    """What an allocator sees of a batch of images of one size: relevance on the fitted grid, gaze, pixels, queries.
+    """What `foveate` shows an allocator, for an image or a batch of one size: relevance, gaze, pixels, queries.
 
-    >>> view = make_view(torch.rand(1, 3, 300, 400), [None], [torch.zeros(0, 3, dtype=torch.float64)])
-    >>> view.grid, view.image_size, view.fixations
-    ((28, 20), (400, 300), None)
+    Look at `view.relevance`, hand the view to `allocate_view` or to a `HierarchicalAllocator`, and sample
+    `view.pyramid.images` with what comes back.
+
+    >>> view = make_view(torch.rand(3, 300, 400), "What is at the top?")
+    >>> view.grid, view.image_size, view.fixations.tolist()
+    ((28, 20), (400, 300), [[[200.0, 50.0, 1.0]]])
     """
-    height, width = images.shape[-2:]
-    grid = fit_grid(width, height, max(check_budget(budget), MIN_TREE_BUDGET), leaf)
-    pyramid = ImagePyramid(images, (grid.gw, grid.gh), leaf)
-    density = relevance_of(pyramid, relevance, queries, validate=validate)
-    stacked = stack_fixations(fixations)
-    stacked = None if stacked is None else stacked.to(images.device, non_blocking=True)
-    return View(density, (width, height), leaf, pyramid, stacked, list(queries))
+    images = load_images(image, validate)
+    if len(_alike(images)) > 1:
+        raise ImageError("a view is of images of one size and type: make one for each size, or call foveate")
+    queries = _one_each(query, len(images))
+    gazes = gaze_points(images, queries, fixation, validate)
+    return _view(images, queries, gazes, range(len(images)), relevance, check_budget(budget), leaf, validate)
+
+
+def _view(
+    images: Sequence[Tensor],
+    queries: Sequence[Any],
+    gazes: Sequence[Tensor],
+    group: Sequence[int],
+    relevance: Any,
+    budget: int,
+    leaf: int,
+    validate: bool,
+) -> View:
+    batch = torch.stack([images[i] for i in group]) if len(group) > 1 else images[group[0]][None]
+    height, width = batch.shape[-2:]
+    grid = fit_grid(width, height, max(budget, MIN_TREE_BUDGET), leaf)
+    pyramid = ImagePyramid(batch, (grid.gw, grid.gh), leaf)
+    asked = [queries[i] for i in group]
+    density = relevance_of(pyramid, relevance, asked, validate=validate)
+    fixations = stack_fixations([gazes[i] for i in group])
+    fixations = None if fixations is None else fixations.to(batch.device, non_blocking=True)
+    return View(density, (width, height), leaf, pyramid, fixations, asked)
 
 
 def gaze_points(images: Sequence[Tensor], queries: Sequence[Any], fixation: Any, validate: bool = True) -> list[Tensor]:

@@ -10,7 +10,7 @@ Conventions (pinned by tests/test_geometry.py):
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -31,6 +31,13 @@ class Grid(NamedTuple):
     root_level: int
     sx: float
     sy: float
+
+
+def check_leaf(leaf: Any) -> int:
+    """A leaf side in pixels, or an error that says what it must be."""
+    if isinstance(leaf, bool) or not isinstance(leaf, int) or leaf < 1:
+        raise ImageError(f"leaf must be a positive whole number of pixels, got {leaf!r}: 16 is the default")
+    return leaf
 
 
 def cells_across(leaves: int, level: int) -> int:
@@ -56,6 +63,7 @@ def fit_grid(width: int, height: int, budget: int = 273, leaf: int = 16, leaves:
     >>> fit_grid(1, 1)[:3]
     (18, 18, 1)
     """
+    check_leaf(leaf)
     if width < 1 or height < 1:
         raise ImageError(f"an image of {width}x{height} pixels has no area: both sides must be at least 1")
     if budget < 1:

@@ -2,7 +2,8 @@
 
 Accepted: a path, a PIL image, a numpy array H x W x C (uint8, or float in [0, 1]), a torch tensor C x H x W or
 B x C x H x W of the same types, and lists of these. C is 1, 3 or 4; transparency is laid over white; EXIF rotation is
-applied; 16-bit images are scaled to 8; of an animation the first frame counts. uint8 stays uint8.
+applied; 16-bit images are scaled to 8; of an animation the first frame counts. uint8 stays uint8, float64 becomes
+float32.
 """
 
 import os
@@ -137,7 +138,7 @@ def _checked(tensor: Tensor, name: str, validate: bool) -> Tensor:
     if validate and not bool(((tensor >= 0) & (tensor <= 1)).all()):
         low, high = tensor.min().item(), tensor.max().item()
         raise ImageError(f"{name} has values in [{low:g}, {high:g}]: floats must lie in [0, 1] (divide by 255?)")
-    return tensor
+    return tensor.float() if tensor.dtype == torch.float64 else tensor
 
 
 def _rgb(tensor: Tensor) -> Shaped[Tensor, "3 h w"]:

@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Float64, Int32
 from torch import Tensor
 
 from homunculus.density import normalise
-from homunculus.errors import AllocatorError, DensityError
-from homunculus.geometry import Size
+from homunculus.errors import AllocatorError, DensityError, ImageError
+from homunculus.geometry import Size, check_leaf
 
 # dyadic: full 2^L x 2^L blocks of the leaf grid, sampled from a mip; box: any axis-aligned box; rotated: any angle.
 CellKind = Literal["dyadic", "box", "rotated"]
@@ -43,6 +43,9 @@ class View:
     query: Any = None
 
     def __post_init__(self) -> None:
+        check_leaf(self.leaf)
+        if len(self.image_size) != 2 or min(self.image_size) < 1:
+            raise ImageError(f"image_size is (width, height), both at least 1, got {self.image_size}")
         if self.density.ndim != 3 or self.density.dtype != torch.float64:
             raise DensityError(
                 f"a View's density is a float64 tensor [batch, gh, gw], got {self.density.dtype} "
@@ -107,6 +110,9 @@ class Allocation:
 
     def __len__(self) -> int:
         return self.boxes.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Allocation({len(self)} images x {self.budget} {self.kind} cells, leaf {self.leaf}, {self.device})"
 
     @property
     def budget(self) -> int:
@@ -177,6 +183,10 @@ class PackedAllocation:
     def __len__(self) -> int:
         return len(self.image_sizes)
 
+    def __repr__(self) -> str:
+        cells = self.boxes.shape[0]
+        return f"PackedAllocation({len(self)} images, {cells} {self.kind} cells, leaf {self.leaf}, {self.boxes.device})"
+
     def to(self, device: torch.device | str) -> "PackedAllocation":
         """Every tensor moved; precision is never touched."""
         return replace(self, **{name: getattr(self, name).to(device) for name in (*CELL_FIELDS, "offsets")})
@@ -224,6 +234,9 @@ class VisualTokens:
 
     def __len__(self) -> int:
         return len(self.allocation)
+
+    def __repr__(self) -> str:
+        return f"VisualTokens(patches {list(self.patches.shape)} {self.patches.dtype}, {self.allocation!r})"
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "VisualTokens":
         """Moved to `device`; `dtype` casts the patches only, since boxes and centres need their float32."""

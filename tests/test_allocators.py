@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import homunculus
-from homunculus.allocation.cells import box_mass
+from homunculus.allocation.cells import box_mass, leaf_cells, make_allocation
 from homunculus.allocation.coverage import coverage
 from homunculus.allocation.grid import scramble
-from homunculus.allocation.registry import _REGISTRY, register
+from homunculus.allocation.registry import _REGISTRY, get_allocator, register
 from homunculus.allocation.stratified import largest_remainder, share_tokens
-from homunculus.errors import AllocatorError, BudgetError, DensityError, FixationError
+from homunculus.errors import AllocatorError, BudgetError, DensityError, FixationError, ImageError
 from homunculus.structures import View
 
 # ------------------------------------------------------------------------------------------------------------- registry
@@ -25,21 +25,39 @@ def test_names_and_descriptions():
     assert all(len(what) < 80 and "\n" not in what for what in names.values())
 
 
-def test_anybody_can_add_one():
-    @register("diagonal", "the leaves on the diagonal")
-    def diagonal(view: View, budget: int, *, seed: int = 0, offset: int = 0) -> homunculus.Allocation:
-        from homunculus.allocation.cells import leaf_cells, make_allocation
+@pytest.fixture
+def registered():
+    """Register for one test only."""
+    before = dict(_REGISTRY)
+    yield register
+    _REGISTRY.clear()
+    _REGISTRY.update(before)
 
+
+def test_anybody_can_add_one(registered):
+    @registered("diagonal", "the leaves on the diagonal")
+    def diagonal(view, budget, *, offset=0):
         leaves = torch.arange(budget).expand(view.batch, -1) * (view.grid[0] + 1) + offset
         return make_allocation(view, leaf_cells(leaves, view.grid[0]), "dyadic")
 
-    try:
-        allocation = homunculus.allocate(torch.ones(8, 8), 4, "diagonal", offset=1)
-        assert (allocation.centers[0, :, 0] - allocation.centers[0, :, 1] == 16).all()
-        with pytest.raises(AllocatorError, match="exists already"):
-            register("diagonal", "again")(diagonal)
-    finally:
-        del _REGISTRY["diagonal"]
+    allocation = homunculus.allocate(torch.ones(8, 8), 4, "diagonal", offset=1, seed=3)
+    assert (allocation.centers[0, :, 0] - allocation.centers[0, :, 1] == 16).all()
+    assert "diagonal" in homunculus.allocators()
+    with pytest.raises(AllocatorError, match="exists already"):
+        registered("diagonal", "again")(diagonal)
+    with pytest.raises(AllocatorError, match="given by name, got function: register it"):
+        get_allocator(diagonal)
+
+
+def test_the_budget_holds_for_everybody(registered):
+    registered("lazy", "too few")(lambda view, budget: homunculus.allocate(view.density, 10, "topk"))
+    registered("wrong", "not an allocation")(lambda view, budget: view.density)
+    with pytest.raises(AllocatorError, match="lazy returned 20 cells for 2 x 12: the budget is a promise"):
+        homunculus.allocate(torch.ones(2, 8, 8), 12, "lazy")
+    with pytest.raises(AllocatorError, match="wrong returned Tensor"):
+        homunculus.allocate(torch.ones(2, 8, 8), 12, "wrong")
+    with pytest.raises(AllocatorError, match="lazy has no option 'e0': it takes none"):
+        homunculus.allocate(torch.ones(2, 8, 8), 12, "lazy", e0=1)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +76,8 @@ def test_anybody_can_add_one():
         ({"budget": 20, "allocator": "stratified", "strata": (0, 3)}, AllocatorError, "at least 1x1"),
         ({"fixation": (300, 10)}, FixationError, "outside"),
         ({"e0": 0.0}, AllocatorError, "e0 above 0"),
+        ({"image_size": (100, 0)}, ImageError, "image_size is"),
+        ({"leaf": -4}, ImageError, "leaf must be"),
         ({"fixation_share": 1.5}, AllocatorError, "fixation_share=1.5"),
         ({"floor": -0.1}, AllocatorError, "floor=-0.1"),
     ],
@@ -226,8 +246,6 @@ def test_strata_of_another_shape():
 
 def test_coverage_counts_overlaps_and_gaps():
     view = View(torch.ones(1, 4, 4, dtype=torch.float64), (64, 64))
-    from homunculus.allocation.cells import make_allocation
-
     cells = torch.tensor([[[0, 0, 2, 2], [1, 1, 3, 3], [0, 0, 4, 4]]], dtype=torch.float64)
     context = torch.tensor([[False, False, True]])
     union, multiplicity = coverage(make_allocation(view, cells, "box", is_context=context))
@@ -238,14 +256,17 @@ def test_coverage_counts_overlaps_and_gaps():
     assert nothing.union.item() == 0
 
 
+def test_coverage_of_many_cells():
+    allocation = homunculus.allocate(torch.rand(400, 400), 100_000)
+    assert coverage(allocation).union.item() == 1
+
+
 @given(st.integers(0, 2**31))
 def test_coverage_against_painted_pixels(seed):
     generator = torch.Generator().manual_seed(seed)
     corners = torch.randint(0, 40, (2, 30, 2, 2), generator=generator).sort(2).values
     cells = torch.cat((corners[:, :, 0], corners[:, :, 1] + 1), dim=-1).double()
     view = View(torch.ones(2, 41, 41, dtype=torch.float64), (41, 41), leaf=1)
-    from homunculus.allocation.cells import make_allocation
-
     union, multiplicity = coverage(make_allocation(view, cells, "box"))
     for image in range(2):
         painted = np.zeros((41, 41), dtype=int)

@@ -41,7 +41,7 @@ def test_look_without_an_image_draws_the_example(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["look.png"]
     with Image.open(tmp_path / "look.png") as picture:
         assert picture.format == "PNG" and picture.width > 1800
-    for word in ("273 by foveated-pyramid", "100.0%", "near the gaze", "level 0", "ms", "look.png"):
+    for word in ("273 by foveated-pyramid", "100.0%", "near the gaze", " of 16 px", "ms", "look.png"):
         assert word in done.stdout
 
 
@@ -61,6 +61,22 @@ def test_fixations_by_option(photo, tmp_path):
     arguments = ("look", photo, "--fixation", "50%,30%", "--fixation", "10,20", "--allocator", "topk", "--json")
     report = json.loads(run(*arguments, cwd=tmp_path).stdout)
     assert report["fixations"] == [[160.0, 72.0], [10.0, 20.0]] and report["allocator"] == "topk"
+
+
+def test_what_had_no_effect_is_said(photo, tmp_path):
+    assert "nowhere: the question names no place" in run("look", photo, "What is the total?", cwd=tmp_path).stdout
+    done = run("look", photo, "--fixation", "5,5", "--allocator", "stratified", cwd=tmp_path)
+    assert "5, 5 (not used by stratified)" in done.stdout
+
+
+def test_example_page_to_try_things_on(tmp_path):
+    assert run("example", cwd=tmp_path).returncode == 0
+    done = run("look", "page.png", "in the footer", "--out", "[red]x.png", cwd=tmp_path)
+    assert done.returncode == 0 and "[red]x.png" in done.stdout and (tmp_path / "[red]x.png").exists()
+
+
+def test_version(tmp_path):
+    assert run("--version", cwd=tmp_path).stdout.strip() == homunculus.__version__
 
 
 def test_gallery_shows_every_allocator(photo, tmp_path):
@@ -94,13 +110,17 @@ def test_parse_fixation():
         (["look", "photo.png", "--allocator", "unifrom"], "did you mean 'uniform'"),
         (["look", "photo.png", "--fixation", "400,10"], "outside the image"),
         (["look", "photo.png", "--fixation", "here"], "write X,Y"),
-        (["look", "photo.png", "--out", "a.jpg"], "does not end in .png"),
+        (["look", "photo.png", "--out", "a.jpg"], "'a.jpg' is no name for one"),
+        (["look", "photo.png", "--out", ".png"], "'.png' is no name for one"),
+        (["look", "photo.png", "--out", "/proc/a.png"], "cannot write"),
+        (["look", "photo.png", "--seed", "9" * 30, "--allocator", "random"], "64-bit"),
+        (["look", "What is at the top left?"], "the image comes first"),
         (["look", "photo.png", "--out", "no/a.png"], "no does not exist"),
         (["look", "photo.png", "--out", "folder.png"], "is a directory"),
         (["look", "photo.png", "--out", "photo.png"], "would be overwritten"),
         (["gallery", "none.png"], "does not exist"),
         (["gallery", "photo.png", "--budget", "0"], "positive whole number"),
-        (["look", "--nope"], "No such option"),
+        (["look", "--nope"], "see `homunculus look --help`"),
         (["glance"], "No such command"),
     ],
 )

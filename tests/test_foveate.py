@@ -7,7 +7,7 @@ from PIL import Image
 
 import homunculus
 from homunculus.errors import DensityError, FixationError, HomunculusError, ImageError
-from homunculus.foveate import gaze_points, make_view
+from homunculus.foveate import make_view
 from homunculus.kernels.reference import sample_boxes
 
 FIELDS = ("boxes", "centers", "levels", "eccentricity", "scores", "is_context", "angle")
@@ -183,13 +183,29 @@ def test_the_fovea_is_fixed_in_pixels():
     assert levels[4096] - levels[1024] < 1.0  # not 2, which is what a fovea fixed as a share of the image would give
 
 
-def test_views_hold_what_allocators_need():
-    image = picture(300, 200)[None]
-    gaze = gaze_points([image[0]], ["top right"], None)
-    view = make_view(image, ["top right"], gaze, budget=100)
+def test_views_lead_to_the_same_tokens():
+    image = picture(300, 200)
+    view = make_view(image, "top right", budget=100)
     assert view.image_size == (300, 200) and view.query == ["top right"]
-    assert view.fixations.shape == (1, 1, 3) and view.pyramid.grid == view.grid
-    assert view.leaves >= 100
+    assert view.fixations.tolist() == [[[250.0, pytest.approx(200 / 6), 1.0]]] and view.pyramid.grid == view.grid
+    allocation = homunculus.allocation.allocate_view(view, 100)
+    tokens = homunculus.foveate(image, "top right", 100)
+    assert torch.equal(homunculus.sample(view.pyramid.images, allocation), tokens.patches)
+    assert make_view([image, image]).batch == 2
+    with pytest.raises(ImageError, match="one size"):
+        make_view([image, picture(30, 20)])
+
+
+def test_patches_are_float32_whatever_came_in():
+    double = torch.rand(3, 40, 50, dtype=torch.float64)
+    for image in (double.permute(1, 2, 0).numpy(), double, double.half()):
+        assert homunculus.foveate(image, budget=16).patches.dtype == torch.float32
+
+
+def test_what_is_printed_is_short():
+    tokens = homunculus.foveate(picture(64, 64), budget=16)
+    inside = "Allocation(1 images x 16 dyadic cells, leaf 16, cpu)"
+    assert repr(tokens) == f"VisualTokens(patches [1, 16, 3, 16, 16] torch.float32, {inside})"
 
 
 @pytest.mark.parametrize(
@@ -201,6 +217,8 @@ def test_views_hold_what_allocators_need():
         ({"relevance": "detial"}, "did you mean 'detail'"),
         ({"fixation": (0, 999)}, "outside the image"),
         ({"e1": 3}, "has no option 'e1'"),
+        ({"leaf": 0}, "leaf must be a positive whole number"),
+        ({"seed": 1 << 70, "allocator": "random"}, "64-bit integer"),
     ],
 )
 def test_bad_arguments(arguments, error):

@@ -53,10 +53,10 @@ def test_allocation_is_bit_equal_to_the_cpu(name, grid):
 @pytest.mark.parametrize("size", [(512, 512), (500, 390)])
 def test_nothing_inside_waits_for_the_device(name, size):
     images = scene(4, *size).cuda()
-    fixations = [torch.tensor([[100.0, 50.0, 1.0]], dtype=torch.float64, device="cuda")] * 4
+    fixation = torch.tensor([100.0, 50.0], device="cuda")
 
     def pipeline():
-        view = make_view(images, [None] * 4, fixations, validate=False)
+        view = make_view(images, fixation=fixation, validate=False)
         allocation = allocate_view(view, 273, name)
         return sample(images, allocation)
 

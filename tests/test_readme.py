@@ -59,12 +59,15 @@ def test_the_two_commands_come_first():
     assert [command.split()[1] for command in commands("make")] == ["demo", "test"]
 
 
-def test_python_example(page, monkeypatch, capsys):
+def test_python_examples(page, monkeypatch, capsys):
     monkeypatch.chdir(page)
-    (example,) = blocks("python")
-    assert len(example.strip().splitlines()) == 3
-    exec(compile(example, "README.md", "exec"), {})
+    examples = blocks("python")
+    assert len([line for line in examples[0].splitlines() if line]) == 3
+    scope: dict = {}
+    for example in examples:
+        exec(compile(example, "README.md", "exec"), scope)
     assert capsys.readouterr().out == "torch.Size([1, 273, 3, 16, 16]) torch.Size([1, 273, 4])\n"
+    assert scope["tokens"].allocation.budget == 273
 
 
 def test_the_tree_is_there():

@@ -140,8 +140,8 @@ def test_depth_sets_the_roots():
         assert allocation.levels[~allocation.is_context].max() <= depth
         assert len(heap_allocation(density[0].numpy(), 200, depth)) == 200
     assert histogram(plain(20, depth=6)(view_of(density))) == [4, 3, 3, 3, 3, 3]  # one root, followed to the bottom
-    for depth in (0, 1, 2):
-        with pytest.raises(AllocatorError, match=f"depth={depth} makes .* too many"):
+    for depth in (-1, 0, 1, 2, 7, 99):
+        with pytest.raises(AllocatorError, match=f"depth={depth} makes .* use a depth from"):
             plain(64, depth=depth)(view_of(density))
 
 
@@ -160,6 +160,10 @@ def test_options_that_make_no_sense():
         plain(16).soft(view, temperature=0.0)
     with pytest.raises(BudgetError, match="at least one"):
         plain(16).nested(view, [])
+    with pytest.raises(AllocatorError, match="context_level"):
+        plain(16, context_level=0)
+    with pytest.raises(DensityError, match=r"\[1, 8, 8\], but the view's grid is \[1, 16, 16\]"):
+        HierarchicalAllocator(lambda view: torch.ones(1, 8, 8, dtype=torch.float64), 16)(view)
 
 
 def test_maximum_instead_of_sum_follows_the_peak():

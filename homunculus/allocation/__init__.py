@@ -6,17 +6,19 @@ from typing import Any
 from torch import Tensor
 
 from homunculus.allocation import grid, hierarchical, stratified  # noqa: F401  (each registers its allocators)
+from homunculus.allocation.cells import leaf_cells, make_allocation
 from homunculus.allocation.coverage import Coverage, coverage
 from homunculus.allocation.hierarchical import HierarchicalAllocator
-from homunculus.allocation.registry import DEFAULT, allocators, get_allocator, register
+from homunculus.allocation.registry import DEFAULT, Allocator, allocators, get_allocator, register
 from homunculus.density import as_density
-from homunculus.errors import BudgetError
-from homunculus.geometry import Size
+from homunculus.errors import BudgetError, ImageError
+from homunculus.geometry import Size, check_leaf
 from homunculus.relevance import as_fixations, stack_fixations
 from homunculus.structures import Allocation, PackedAllocation, View
 
 __all__ = [
     "DEFAULT",
+    "Allocator",
     "Coverage",
     "HierarchicalAllocator",
     "allocate",
@@ -25,6 +27,8 @@ __all__ = [
     "check_budget",
     "coverage",
     "get_allocator",
+    "leaf_cells",
+    "make_allocation",
     "register",
 ]
 
@@ -60,7 +64,7 @@ def allocate(
             f"a density of {gw}x{gh} leaves has {gw * gh} of them, fewer than the budget of {budget}: "
             "give a finer map or a smaller budget"
         )
-    size = image_size or (gw * leaf, gh * leaf)
+    size = (gw * check_leaf(leaf), gh * leaf) if image_size is None else _size(image_size)
     fixations = None
     if fixation is not None:
         fixations = stack_fixations(as_fixations(fixation, [size] * len(density), validate))
@@ -80,6 +84,14 @@ def allocate_view(
     torch.Size([1, 100, 4])
     """
     return get_allocator(allocator)(view, check_budget(budget), seed=seed, **options)
+
+
+def _size(image_size: Any) -> Size:
+    try:
+        width, height = (int(side) for side in image_size)
+    except (TypeError, ValueError):
+        raise ImageError(f"image_size is (width, height) in pixels, got {image_size!r}") from None
+    return width, height
 
 
 def check_budget(budget: Any) -> int:

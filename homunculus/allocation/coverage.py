@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from homunculus.geometry import Size
 from homunculus.structures import Allocation
 
 
@@ -19,25 +20,33 @@ class Coverage(NamedTuple):
 def coverage(allocation: Allocation, max_level: float = torch.inf) -> Coverage:
     """The exact union of the boxes' areas, context tokens excluded; `max_level` counts only cells that fine.
 
-    The edges of all boxes cut the image into at most 2N x 2N rectangles; each box adds 1 to the ones it covers, written
-    as a two-dimensional difference and summed up, so overlaps of any kind are counted right.
-
     >>> import homunculus
     >>> coverage(homunculus.allocate(torch.rand(64, 64), budget=273)).union.tolist()
     [1.0]
     """
     counted = ~allocation.is_context & (allocation.levels <= max_level)
-    x0, y0, x1, y1 = torch.where(counted[..., None], allocation.boxes, 0).double().unbind(-1)  # [B, N]
-    size = torch.tensor(allocation.image_sizes, dtype=torch.float64, device=allocation.device)
-    xs = torch.cat((x0, x1, torch.zeros_like(size[:, :1]), size[:, :1]), dim=1).sort(1).values
-    ys = torch.cat((y0, y1, torch.zeros_like(size[:, 1:]), size[:, 1:]), dim=1).sort(1).values
-    edges = xs.shape[1]
-    steps = torch.zeros(len(allocation), edges * edges, dtype=torch.int32, device=allocation.device)
-    for y, down in ((y0, 1), (y1, -1)):
-        for x, right in ((x0, 1), (x1, -1)):
-            place = torch.searchsorted(ys, y.contiguous()) * edges + torch.searchsorted(xs, x.contiguous())
-            steps.scatter_add_(1, place, torch.full_like(place, down * right, dtype=torch.int32))
-    boxes_over = steps.unflatten(1, (edges, edges)).cumsum(1).cumsum(2)[:, :-1, :-1]
-    area = ys.diff(dim=1)[:, :, None] * xs.diff(dim=1)[:, None, :]
-    covered = torch.where(boxes_over > 0, area, 0).sum((1, 2))
-    return Coverage(covered / area.sum((1, 2)), (boxes_over * area).sum((1, 2)) / covered.clamp(min=1e-300))
+    each = [_cover(allocation.boxes[i][counted[i]].double(), size) for i, size in enumerate(allocation.image_sizes)]
+    union, multiplicity = torch.tensor(each, dtype=torch.float64, device=allocation.device).unbind(1)
+    return Coverage(union, multiplicity)
+
+
+def _cover(boxes: Float64[Tensor, "n 4"], size: Size) -> tuple[float, float]:
+    """Share of the image covered, and how often on average.
+
+    The edges of all boxes cut the image into rectangles; each box adds 1 to the ones it covers, written as a
+    two-dimensional difference and summed up, so overlaps of any kind are counted right.
+    """
+    x0, y0, x1, y1 = boxes.unbind(-1)
+    xs, x_place = torch.cat((x0, x1, boxes.new_tensor([0, size[0]]))).unique(return_inverse=True)
+    ys, y_place = torch.cat((y0, y1, boxes.new_tensor([0, size[1]]))).unique(return_inverse=True)
+    n = len(boxes)
+    steps = torch.zeros(len(ys) * len(xs), dtype=torch.int32, device=boxes.device)
+    for top, down in ((0, 1), (n, -1)):
+        for left, right in ((0, 1), (n, -1)):
+            place = y_place[top : top + n] * len(xs) + x_place[left : left + n]
+            steps.scatter_add_(0, place, torch.full_like(place, down * right, dtype=torch.int32))
+    boxes_over = steps.unflatten(0, (len(ys), len(xs))).cumsum(0).cumsum(1)[:-1, :-1]
+    area = ys.diff()[:, None] * xs.diff()
+    covered = torch.where(boxes_over > 0, area, 0).sum()
+    multiplicity = (boxes_over * area).sum() / covered if covered > 0 else covered
+    return (covered / area.sum()).item(), multiplicity.item()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from homunculus.allocation.cells import leaf_cells, make_allocation
 from homunculus.allocation.registry import register
-from homunculus.errors import BudgetError
+from homunculus.errors import AllocatorError, BudgetError
 from homunculus.geometry import spread_order
 from homunculus.structures import Allocation, View
 
@@ -68,6 +68,8 @@ def random_keys(view: View, seed: int | Int64[Tensor, "b"]) -> Int64[Tensor, "b 
     Integer arithmetic wraps and is associative, so the draw is the same alone and in a batch, on any device, without a
     generator and without asking the device for anything.
     """
+    if not isinstance(seed, Tensor) and not -(1 << 63) <= seed < 1 << 63:
+        raise AllocatorError(f"a seed is a 64-bit integer, got {seed}")
     gw, gh = view.grid
     place = torch.arange(gw * gh, device=view.device)
     bits = view.density.contiguous().view(torch.int64).flatten(1)

@@ -17,7 +17,7 @@ from homunculus.allocation.registry import register
 from homunculus.allocation.soft import SoftCells, soft_cut
 from homunculus.allocation.tree import Tree, cut_tree, tree_over
 from homunculus.density import FLOOR, with_floor
-from homunculus.errors import AllocatorError, BudgetError
+from homunculus.errors import AllocatorError, BudgetError, DensityError
 from homunculus.geometry import MIN_TREE_BUDGET, cells_across, root_level
 from homunculus.pyramid import Reduce, mass_pyramid, pool_blocks
 from homunculus.relevance.gaze import fixation_density
@@ -33,7 +33,8 @@ class HierarchicalAllocator:
 
     `depth` sets the level of the roots (default: about budget/16 of them). `context_level` keeps a token for every
     split cell of at least that level, out of the same budget; where the count would not come out, up to three of them
-    go without. `reduce="max"` splits by the peak inside a cell, not by the sum.
+    go without. `reduce="max"` splits by the peak inside a cell, not by the sum. The density is taken as it is: finite
+    and nonnegative is the caller's promise here, and `homunculus.allocate` checks it.
 
     >>> view = View(torch.rand(2, 64, 64, dtype=torch.float64), image_size=(1024, 1024))
     >>> allocate = HierarchicalAllocator(lambda view: view.density, budget=100)
@@ -50,6 +51,8 @@ class HierarchicalAllocator:
     def __post_init__(self) -> None:
         if self.reduce not in ("sum", "max"):
             raise AllocatorError(f"reduce must be 'sum' or 'max', got '{self.reduce}'")
+        if self.context_level is not None and self.context_level < 1:
+            raise AllocatorError(f"context_level must be at least 1 (leaves are never split), got {self.context_level}")
 
     def __call__(self, view: View) -> Allocation:
         tree = self._tree(view)
@@ -89,17 +92,23 @@ class HierarchicalAllocator:
         gw, gh = view.grid
         level = root_level(gw, gh, self.budget)  # also refuses budgets no tree can meet
         if self.depth is not None:
-            roots = cells_across(gw, self.depth) * cells_across(gh, self.depth)
-            if self.depth < 1 or roots > max(1, self.budget // 3):
+            roots = cells_across(gw, max(0, self.depth)) * cells_across(gh, max(0, self.depth))
+            deepest = (max(gw, gh) - 1).bit_length()
+            if not 1 <= self.depth <= deepest or roots > max(1, self.budget // 3):
                 raise AllocatorError(
-                    f"depth={self.depth} makes {roots} roots of {gw}x{gh} leaves, too many for {self.budget} tokens: "
-                    f"use depth={level} or more"
+                    f"depth={self.depth} makes {roots} roots of {gw}x{gh} leaves for {self.budget} tokens: "
+                    f"use a depth from {level} to {deepest}"
                 )
             level = self.depth
         return tree_over(gw, gh, level, view.device)
 
     def _masses(self, view: View, tree: Tree) -> Float64[Tensor, "b internal"]:
         levels = self.density(view)
+        leaves = levels if isinstance(levels, Tensor) else levels[0]
+        if leaves.shape != view.density.shape:
+            raise DensityError(
+                f"the allocator's density is {list(leaves.shape)}, but the view's grid is {list(view.density.shape)}"
+            )
         if isinstance(levels, Tensor):
             levels = mass_pyramid(levels, tree.root_level, self.reduce)
         return tree.concatenate(levels, lowest=1)[:, tree.flat[: tree.internal]]
@@ -133,6 +142,7 @@ def foveated_density(
     "quadtree split by relevance and distance to the gaze; tiles the image",
     minimum=MIN_TREE_BUDGET,
     tiles=True,
+    uses_gaze=True,
     density=foveated_density,
 )
 def foveated_pyramid(

@@ -1,9 +1,13 @@
 """One dictionary of allocators. An allocator is `f(view, budget, *, seed=0, **options) -> Allocation`.
 
-Anybody can add one, and it is then in the gallery, in the tests over all allocators and in every comparison:
+Anybody can add one; every call of this process then knows it by name, and it is held to the budget like the others:
 
-    @register("mine", "what it does in one line", minimum=1)
-    def mine(view, budget, *, seed=0): ...
+    from homunculus.allocation import leaf_cells, make_allocation, register
+
+    @register("first-row", "the leaves of the first rows, in reading order")
+    def first_row(view, budget, *, seed=0):
+        leaves = torch.arange(budget, device=view.device).expand(view.batch, -1)
+        return make_allocation(view, leaf_cells(leaves, view.grid[0]), "dyadic")
 """
 
 import difflib
@@ -21,25 +25,44 @@ from homunculus.structures import Allocation, PackedAllocation, View
 
 @dataclass(frozen=True)
 class Allocator:
-    """A registered method: its name, one line about it, the smallest budget it can keep, whether its cells tile."""
+    """A registered method: its name, one line about it, the smallest budget it can keep, and what it looks at."""
 
     name: str
     summary: str
     function: Callable[..., Allocation | PackedAllocation]
     minimum: int = 1
-    tiles: bool = False
+    tiles: bool = False  # its cells cover every pixel exactly once
+    uses_gaze: bool = False  # fixations move its cells
     density: Callable[[View], Tensor] = attrgetter("relevance")  # what it spends by, for drawing
 
     def options(self) -> list[str]:
         """The names of the keyword options it takes."""
         return [p.name for p in inspect.signature(self.function).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
-    def __call__(self, view: View, budget: int, **options: Any) -> Allocation | PackedAllocation:
+    def __call__(
+        self, view: View, budget: int, *, seed: int | Tensor = 0, **options: Any
+    ) -> Allocation | PackedAllocation:
         if budget < self.minimum:
-            raise BudgetError(f"{self.name} needs a budget of at least {self.minimum}, got {budget}")
-        for option in options.keys() - self.options():
-            raise AllocatorError(f"{self.name} has no option '{option}': it takes {', '.join(self.options())}")
-        return self.function(view, budget, **options)
+            raise BudgetError(
+                f"{self.name} needs a budget of at least {self.minimum}, got {budget}: raise it, "
+                "or use uniform, topk or random, which take any"
+            )
+        known = self.options()
+        for option in options.keys() - known:
+            raise AllocatorError(f"{self.name} has no option '{option}': it takes {', '.join(known) or 'none'}")
+        if "seed" in known:
+            options["seed"] = seed
+        allocation = self.function(view, budget, **options)
+        if not isinstance(allocation, (Allocation, PackedAllocation)):
+            raise AllocatorError(
+                f"{self.name} returned {type(allocation).__name__}: return an Allocation (make_allocation)"
+            )
+        cells = allocation.boxes.numel() // 4
+        if cells != budget * view.batch:
+            raise AllocatorError(
+                f"{self.name} returned {cells} cells for {view.batch} x {budget}: the budget is a promise"
+            )
+        return allocation
 
 
 DEFAULT = "foveated-pyramid"
@@ -59,7 +82,7 @@ def register(name: str, summary: str, **traits: Any) -> Callable[[Callable], Cal
     return add
 
 
-def get_allocator(name: str) -> Allocator:
+def get_allocator(name: Any) -> Allocator:
     """The allocator of that name.
 
     >>> get_allocator("topk").minimum
@@ -68,6 +91,8 @@ def get_allocator(name: str) -> Allocator:
     Traceback (most recent call last):
     homunculus.errors.AllocatorError: unknown allocator 'top-k': did you mean 'topk'?
     """
+    if not isinstance(name, str):
+        raise AllocatorError(f"an allocator is given by name, got {type(name).__name__}: register it first")
     if name not in _REGISTRY:
         near = difflib.get_close_matches(name, _REGISTRY, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(allocators())}"

@@ -51,7 +51,9 @@ def _points(fixation: Any, batch: int) -> list[Float64[Tensor, "f 2"]]:
             fixation = torch.from_numpy(np.asarray(fixation, dtype=np.float64))
         except (TypeError, ValueError):  # ragged: one list of points per image
             nobody = torch.zeros(0, 2, dtype=torch.float64)
-            return _one_each([nobody if own in ([], ()) else _points(own, 1)[0] for own in fixation], batch)
+            return _one_each(
+                [nobody if own is None or own in ([], ()) else _points(own, 1)[0] for own in fixation], batch
+            )
     points = fixation.double()
     if points.shape[-1:] != (2,) or points.ndim not in (1, 2, 3):
         raise FixationError(f"fixations of shape {list(points.shape)}: give {SHAPES}")

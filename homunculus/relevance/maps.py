@@ -9,12 +9,13 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from homunculus.density import normalise
+from homunculus.density import normalise, total_mass
 from homunculus.kernels.resample import area_resample
 from homunculus.pyramid import ImagePyramid
 
 SURROUND_LEVELS = 2  # a surround is this many octaves wider than its centre
 CENTRE_SCALES = 3
+NOISE = 6 / 255  # differences of colour that JPEG makes out of nothing
 
 
 def uniform(pyramid: ImagePyramid) -> Float64[Tensor, "b gh gw"]:
@@ -45,7 +46,8 @@ def detail(pyramid: ImagePyramid) -> Float64[Tensor, "b gh gw"]:
 def saliency(pyramid: ImagePyramid) -> Float64[Tensor, "b gh gw"]:
     """Where it stands out, from its surround and from the whole image: intensity and two colour axes, three octaves.
 
-    Each feature map counts by how much its peak rises above its mean, so one odd patch beats a field of equal ones.
+    Each feature map counts by its contrast and by how far its peak rises above its mean, so one odd patch beats a field
+    of equal ones; contrasts that only compression or a sensor would make do not count at all.
 
     >>> image = torch.full((1, 3, 256, 256), 0.5); image[:, 0, 96:112, 160:176] = 1.0
     >>> int(saliency(ImagePyramid(image, (16, 16)))[0].argmax()) == 6 * 16 + 10
@@ -59,8 +61,9 @@ def saliency(pyramid: ImagePyramid) -> Float64[Tensor, "b gh gw"]:
         centre, surround = features[level], _smooth(features[level + SURROUND_LEVELS])
         local = (centre - _enlarge(surround, centre.shape[-1], centre.shape[-2])).abs()
         # Blank paper beside ink differs from its surround as much as the ink does, but not from the page as a whole.
-        contrast = (local * (centre - features[max(features)]).abs()).sqrt().double()
-        for feature in area_resample(contrast, (gw, gh)).unbind(1):
+        contrast = (local * (centre - features[max(features)]).abs()).sqrt()
+        clear = (contrast - NOISE).clamp(min=0).double()
+        for feature in area_resample(clear, (gw, gh)).unbind(1):
             total = total + _promote(feature)
     return normalise(total)
 
@@ -99,10 +102,11 @@ def _enlarge(x: Tensor, width: int, height: int) -> Tensor:
 
 
 def _promote(feature: Float64[Tensor, "b h w"]) -> Float64[Tensor, "b h w"]:
-    # Mass 1 first, so that the weight does not depend on the feature's units; (peak - mean) of a flat map is 0.
+    """Weighs a map by (1 - mean/peak)^2: next to 1 for a lonely peak, 0 for a flat map."""
     peak = feature.amax(dim=(1, 2), keepdim=True)
-    share = torch.where(peak > 1e-6, normalise(feature), 0.0)
-    return share * (share.amax(dim=(1, 2), keepdim=True) - 1 / share[0].numel()).clamp(min=0)
+    mean = total_mass(feature) / (feature.shape[1] * feature.shape[2])
+    lonely = 1 - mean / torch.where(peak > 0, peak, 1.0)
+    return feature * lonely * lonely
 
 
 SOURCES = {"uniform": uniform, "detail": detail, "saliency": saliency}

@@ -78,4 +78,8 @@ def _map_of(source: Source, pyramid: ImagePyramid, queries: Sequence[Any] | None
             raise RelevanceError(f"unknown relevance source '{source}': {hint}")
         return SOURCES[source](pyramid)
     values = source(pyramid.images, list(queries or [None] * batch)) if callable(source) else source
+    if callable(source) and not hasattr(values, "__len__"):
+        raise RelevanceError(
+            f"the relevance callable returned {type(values).__name__}: return a map [h, w] or [B, h, w]"
+        )
     return normalise(resample_mass(as_density(values, batch, device, validate), pyramid.grid))

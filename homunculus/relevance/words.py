@@ -1,12 +1,12 @@
 """Spatial words of a question ("top-left", "footer", "in the middle of the page") as places to look.
 
-A phrase becomes one to four points in unit coordinates. Words that often mean something else ("is it *right*?", "what
-is *left* to pay?", "the *top* five") count only where the sentence uses them as a place.
+English only. A phrase becomes one to four points in unit coordinates. Words that often mean something else ("is it
+*right*?", "what is *left* to pay?", "the *top* five") count only where the sentence uses them as a place.
 """
 
 import re
 
-NEAR, FAR, EDGE = 1 / 6, 5 / 6, 1 / 16
+NEAR, FAR, EDGE = 1 / 6, 5 / 6, 0.05
 Point = tuple[float, float]
 
 _COLUMN = {"left": NEAR, "centre": 0.5, "right": FAR}
@@ -43,6 +43,8 @@ _PATTERNS: list[tuple[str, str]] = [
     ("margin", r"\b(?P<side>left|right|top|upper|bottom|lower)(?:[- ]hand)? (?:margin|edge|border)\b"),
     ("v", r"\b(?P<v>topmost|uppermost|bottommost)\b"),
     ("h", r"\b(?P<h>leftmost|rightmost|left-hand|right-hand)\b"),
+    ("start", r"\b(?:first|top) line\b|\b(?:start|beginning) of the page\b"),
+    ("end", r"\b(?:last|bottom) line(?: of text| on the page)\b|\blast line\b|\bend of the page\b"),
     (
         "v",
         rf"\b(?:at|near|towards?|in|on|from|along|across) (?:the )?(?:very )?(?P<v>top|upper|bottom|lower)\b{_NOT_V}",
@@ -59,9 +61,9 @@ def spatial_points(query: str) -> list[Point]:
     """The places a question names, as (x, y) in [0, 1]; empty when it names none.
 
     >>> spatial_points("What is written in the footer?")
-    [(0.16666666666666666, 0.9375), (0.5, 0.9375), (0.8333333333333334, 0.9375)]
+    [(0.16666666666666666, 0.95), (0.5, 0.95), (0.8333333333333334, 0.95)]
     >>> spatial_points("What is the code in the top-left corner?")
-    [(0.0625, 0.0625)]
+    [(0.05, 0.05)]
     >>> spatial_points("Is this the right answer, and how much is left to pay?")
     []
     """
@@ -84,9 +86,9 @@ def _points(kind: str, found: dict[str, str | None]) -> list[Point]:
             return [(EDGE if h == "left" else 1 - EDGE, EDGE if v == "top" else 1 - EDGE)]
         case "both":
             return [(_COLUMN[h], _ROW[v])]
-        case "header":
+        case "header" | "start":
             return [(x, EDGE) for x in _COLUMN.values()]
-        case "footer":
+        case "footer" | "end":
             return [(x, 1 - EDGE) for x in _COLUMN.values()]
         case "margin" if side in ("left", "right"):
             return [(EDGE if side == "left" else 1 - EDGE, y) for y in _ROW.values()]

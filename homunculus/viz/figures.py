@@ -8,7 +8,7 @@ from jaxtyping import Shaped
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from homunculus.allocation import coverage
+from homunculus.allocation import Allocator, coverage, get_allocator
 from homunculus.geometry import Size, leaf_side
 from homunculus.reconstruct import reconstruct
 from homunculus.structures import Allocation, View, VisualTokens, rectangular
@@ -34,55 +34,53 @@ def look_figure(
     view: View,
     tokens: VisualTokens,
     question: str | None,
-    density: Tensor,
-    allocator: str,
+    method: Allocator,
     box: Size = (640, 920),
 ) -> Image.Image:
-    """Cells over the image, relevance, and the image the model would see, side by side."""
+    """Cells over the image, what the tokens are spent by, and the image the model would see, side by side."""
     full = image.shape[2], image.shape[1]
     size = panel_size(full, box)
-    scale = size[0] / full[0], size[1] / full[1]
     allocation = rectangular(tokens.allocation)
-    fixations = None if view.fixations is None else view.fixations[0]
+    fixations = view.fixations[0] if view.fixations is not None and method.uses_gaze else None
     cells = overlay(image, allocation, size)
-    relevance = relevance_panel(image, density[0], size)
-    for picture in (cells, relevance):
-        mark_fixations(picture, fixations, scale)
+    wanted = relevance_panel(image, method.density(view)[0], size)
+    for picture in (cells, wanted):
+        mark_fixations(picture, fixations, (size[0] / full[0], size[1] / full[1]))
     seen = to_pil(reconstruct(tokens, max(size)).images[0], size)
     context = int(allocation.is_context.sum())
-    cells_note = f"cells by side; {context} more as context" if context else "cells by side"
     panels = [
-        Panel(cells, f"{allocation.budget} tokens, {allocator}", cells_note, side_legend(allocation)),
         Panel(
-            relevance,
-            "relevance",
-            "bright: tokens wanted; ring: fixation" if fixations is not None else "bright: tokens wanted",
+            cells,
+            f"{allocation.budget} tokens, {method.name}",
+            "cells by side" + (f"; {context} more, repeating a coarse one" if context else ""),
+            side_legend(allocation),
         ),
+        Panel(wanted, "relevance" if fixations is None else "relevance and gaze", "bright: tokens wanted"),
         Panel(
             seen,
             "what the model sees",
             f"{full[0]} x {full[1]} px in {allocation.budget} patches of {allocation.leaf} px",
         ),
     ]
-    title = question or "no question: relevance of the image alone"
-    return compose(title, panels, columns=3)
+    return compose(question or "no question: relevance of the image alone", panels, columns=3)
 
 
 def gallery_figure(
     image: Shaped[Tensor, "3 h w"], looks: dict[str, VisualTokens], view: View, title: str
 ) -> Image.Image:
-    """Every allocator on one image: its cells, and how many of them are how fine."""
+    """Every allocator on one image: its cells, how many of them are how large, and what they cover."""
     full = image.shape[2], image.shape[1]
     size = panel_size(full, (460, 620))
     panels = []
     for name, tokens in looks.items():
         allocation = rectangular(tokens.allocation)
         picture = overlay(image, allocation, size)
-        mark_fixations(
-            picture, None if view.fixations is None else view.fixations[0], (size[0] / full[0], size[1] / full[1])
-        )
-        covered = coverage(allocation).union.item()
-        panels.append(Panel(picture, name, f"covers {covered:.0%} of the image", side_legend(allocation)))
+        note = f"covers {coverage(allocation).union.item():.0%} of the image"
+        if view.fixations is not None and get_allocator(name).uses_gaze:
+            mark_fixations(picture, view.fixations[0], (size[0] / full[0], size[1] / full[1]))
+        elif view.fixations is not None:
+            note += "; not moved by the gaze"
+        panels.append(Panel(picture, name, note, side_legend(allocation)))
     return compose(title, panels, columns=3)
 
 
@@ -96,13 +94,22 @@ def level_counts(allocation: Allocation, index: int = 0) -> list[tuple[float, in
 def side_legend(allocation: Allocation, index: int = 0) -> list[tuple[float, str]]:
     """(level, "side: count") for every level, the side in pixels of the image."""
     leaf = leaf_side(allocation.grids[index], allocation.image_sizes[index])
-    return [(level, f"{leaf * 2**level:.3g} px: {count}") for level, count in level_counts(allocation, index)]
+    return [(level, f"{pixels(leaf * 2**level)}: {count}") for level, count in level_counts(allocation, index)]
+
+
+def pixels(side: float) -> str:
+    """A length for people.
+
+    >>> pixels(16.0), pixels(1472.3), pixels(0.0556)
+    ('16 px', '1472 px', '0.056 px')
+    """
+    return f"{side:.0f} px" if side >= 10 else f"{side:.2g} px"
 
 
 def compose(title: str, panels: Sequence[Panel], columns: int) -> Image.Image:
     """Panels in rows under a title; every row is as high as its tallest picture, legends never overlap."""
     columns = min(columns, len(panels))
-    width = max(240, max(panel.picture.width for panel in panels))
+    width = max(320, max(panel.picture.width for panel in panels))
     rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
     heights = [max(panel.picture.height for panel in row) for row in rows]
     below = [max(_legend_height(panel, width) for panel in row) for row in rows]

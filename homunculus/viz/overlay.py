@@ -7,13 +7,15 @@ from jaxtyping import Float, Shaped
 from PIL import Image, ImageChops, ImageDraw
 from torch import Tensor
 
+from homunculus.errors import ImageError
 from homunculus.geometry import Size
 from homunculus.images import load_images
 from homunculus.kernels.resample import area_resample
 from homunculus.structures import Allocation
 from homunculus.viz.palette import Colour, heat, level_colour
 
-MAX_SIDE = 2048
+MAX_SIDE, MIN_SIDE = 2048, 32
+SHADE = 80  # how dark black is drawn under the cells, so that their colours show on it
 LINE: Colour = (36, 28, 62)
 
 
@@ -28,29 +30,35 @@ def to_pil(image: Shaped[Tensor, "3 h w"], size: Size | None = None) -> Image.Im
 
 
 def panel_size(size: Size, box: Size) -> Size:
-    """The largest size of the same aspect that fits into `box`, never under one pixel, never above MAX_SIDE.
+    """The largest size of the same aspect that fits into `box` and MAX_SIDE; slivers are widened to be seen.
 
     >>> panel_size((2000, 1000), (500, 500))
     (500, 250)
     """
     scale = min(box[0] / size[0], box[1] / size[1], MAX_SIDE / max(size))
-    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
+    return max(MIN_SIDE, round(size[0] * scale)), max(MIN_SIDE, round(size[1] * scale))
 
 
 def overlay(image: Any, allocation: Allocation, size: Size | None = None, index: int = 0) -> Image.Image:
     """The cells of one image of a batch, drawn over it: light and small where it looks closely, dark where it does not.
 
-    `image` is anything `foveate` takes (a single image); `size` is that of the drawing, by default the image's, up to
-    2048.
+    `image` is anything `foveate` takes, a batch or a single image; `index` picks one of a batch. `size` is that of the
+    drawing, by default the image's, up to 2048.
 
     >>> import homunculus
     >>> image = torch.rand(3, 240, 320)
     >>> overlay(image, homunculus.foveate(image, budget=64).allocation).size
     (320, 240)
     """
-    pixels = load_images(image)[0]
+    images = load_images(image)
+    pixels = images[index if len(images) > 1 else 0]
     full = pixels.shape[2], pixels.shape[1]
-    size = size or panel_size(full, (min(MAX_SIDE, full[0]), min(MAX_SIDE, full[1])))
+    if allocation.image_sizes[index] != full:
+        width, height = allocation.image_sizes[index]
+        raise ImageError(
+            f"these cells are of an image of {width}x{height} pixels, not of {full[0]}x{full[1]}: give that one"
+        )
+    size = size or panel_size(full, full)
     tint, lines = Image.new("RGB", size, "white"), Image.new("L", size)
     tints, pens = ImageDraw.Draw(tint), ImageDraw.Draw(lines)
     scale = size[0] / full[0], size[1] / full[1]
@@ -60,7 +68,8 @@ def overlay(image: Any, allocation: Allocation, size: Size | None = None, index:
         tints.polygon(outline, fill=level_colour(levels[cell]))
         pens.polygon(outline, fill=0, outline=170)
     # Multiplied like ink on paper: text keeps its contrast under every colour.
-    picture = ImageChops.multiply(to_pil(pixels, size).convert("L").convert("RGB"), tint)
+    grey = to_pil(pixels, size).convert("L").point([SHADE + (255 - SHADE) * value // 255 for value in range(256)])
+    picture = ImageChops.multiply(grey.convert("RGB"), tint)
     return Image.composite(Image.new("RGB", size, LINE), picture, lines)
 
 
@@ -88,7 +97,7 @@ def mark_fixations(picture: Image.Image, fixations: Float[Tensor, "f 3"] | None,
     if fixations is None:
         return
     draw = ImageDraw.Draw(picture)
-    radius = max(7, round(max(picture.size) / 70))
+    radius = max(5, round(min(max(picture.size) / 70, min(picture.size) / 5)))
     for x, y, weight in fixations.tolist():
         if weight <= 0:
             continue

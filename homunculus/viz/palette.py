@@ -92,9 +92,12 @@ def fitted(text: str, size: int, width: int) -> str:
     >>> fitted("a rather long question", 14, 60)
     'a rathe...'
     """
-    text = drawable(text)
+    text = drawable(text[:2000])
     if font(size).getlength(text) <= width:
         return text
-    while text and font(size).getlength(text + "...") > width:
-        text = text[:-1]
-    return text.rstrip() + "..."
+    low, high = 0, len(text)  # the longest prefix that fits, by bisection
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = font(size).getlength(text[:middle] + "...") <= width
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return text[:low].rstrip() + "..."
