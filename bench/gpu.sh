@@ -7,8 +7,13 @@ results="${1:-out}"
 mkdir -p "$results"
 export PYTHONPATH=. PYTHONUNBUFFERED=1
 status=0
+run() { # name, command...: the output is kept and shown, the status remembered
+    file="$results/$1.txt"
+    shift
+    "$@" >"$file" 2>&1 || status=1
+    cat "$file"
+}
 python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' || { echo "no CUDA device here"; exit 1; }
-python3 -m pytest -p no:cacheprovider -m gpu tests 2>&1 | tee "$results/gpu-tests.txt"
-grep -Eq '^[0-9]+ passed|, [0-9]+ passed' "$results/gpu-tests.txt" && ! grep -Eq '[0-9]+ (failed|error)' "$results/gpu-tests.txt" || status=1
-python3 -m bench.allocation --device cuda 2>&1 | tee "$results/gpu-allocation.txt" || status=1
+run gpu-tests python3 -m pytest -p no:cacheprovider -m gpu tests
+run gpu-allocation python3 -m bench.allocation --device cuda
 exit $status

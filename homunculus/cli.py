@@ -5,6 +5,7 @@ import os
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -126,7 +127,7 @@ def read(image: Path | None, question: str | None, fixation: list[str] | None) -
     from homunculus.images import open_image
     from homunculus.viz.example import QUESTION, example_page
 
-    if image is not None and question is None and " " in str(image) and not image.exists():
+    if image is not None and question is None and " " in str(image) and not is_file(image):
         raise ImageError(
             f"'{image}' is not a file: the image comes first, then the question (`homunculus example` makes one)"
         )
@@ -134,6 +135,13 @@ def read(image: Path | None, question: str | None, fixation: list[str] | None) -
     question = QUESTION if image is None else question
     points = [parse_fixation(text, (pixels.shape[2], pixels.shape[1])) for text in fixation or []]
     return pixels, question, points or None
+
+
+def is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def parse_fixation(text: str, size: tuple[int, int]) -> tuple[float, float]:
@@ -244,6 +252,13 @@ def print_summary(report: dict[str, Any]) -> None:
 
 def check_output(out: Path, image: Path | None) -> None:
     """Refuse a place we cannot write to before any work is done."""
+    try:
+        _check_output(out, image)
+    except OSError as error:  # a name too long, a loop of links
+        raise OutputError(f"cannot write {out} ({error.strerror or error}): choose another --out") from None
+
+
+def _check_output(out: Path, image: Path | None) -> None:
     if out.suffix.lower() != ".png":
         raise OutputError(f"the picture is a PNG and '{out}' is no name for one: choose a name such as look.png")
     if out.is_dir():
@@ -281,6 +296,7 @@ def _umask() -> int:
 
 def main() -> None:
     """The entry point: mistakes, ours to refuse or typer's, become one line on stderr and exit code 2."""
+    warnings.filterwarnings("ignore", module="PIL")  # a broken file gets its one line
     try:
         sys.exit(app(standalone_mode=False))
     except HomunculusError as error:

@@ -26,12 +26,13 @@ def as_density(
     torch.Size([1, 2, 2])
     """
     try:
-        density = values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values, dtype=np.float64))
-    except (TypeError, ValueError):
+        if not isinstance(values, Tensor):
+            values = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float64))
+        density = values.to(device=device, dtype=torch.float64, non_blocking=True)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError):
         raise DensityError(
             f"cannot read a density from {type(values).__name__}: give a map [h, w] or [B, h, w]"
         ) from None
-    density = density.to(device=device, dtype=torch.float64)
     density = density[None] if density.ndim == 2 else density
     if density.ndim != 3 or 0 in density.shape:
         raise DensityError(
@@ -51,18 +52,29 @@ def as_density(
     return density
 
 
+def fold_sum(x: Float64[Tensor, "*shape"], dim: int) -> Float64[Tensor, "*folded"]:
+    """The sum along one axis (kept, of length 1), to the same bits alone, in a batch, and with the axis flipped.
+
+    `Tensor.sum` promises none of that. Here the far half is folded onto the near one, mirrored, until one is left.
+
+    >>> fold_sum(torch.ones(2, 5, dtype=torch.float64), -1)
+    tensor([[5.],
+            [5.]], dtype=torch.float64)
+    """
+    while (n := x.shape[dim]) > 1:
+        half = n // 2
+        folded = x.narrow(dim, 0, half) + x.narrow(dim, n - half, half).flip(dim)
+        x = torch.cat((folded, x.narrow(dim, half, 1)), dim) if n % 2 else folded
+    return x
+
+
 def total_mass(density: Float64[Tensor, "b h w"]) -> Float64[Tensor, "b 1 1"]:
-    """The sum of each map, to the same bits alone or in a batch, mirrored or not (`Tensor.sum` promises neither).
+    """The sum of each map, in an order that neither batch nor mirror can change.
 
     >>> total_mass(torch.ones(2, 3, 5, dtype=torch.float64)).flatten()
     tensor([15., 15.], dtype=torch.float64)
     """
-    for dim in (-1, -2):
-        while (n := density.shape[dim]) > 1:  # fold the far half onto the near one, mirrored
-            half = n // 2
-            folded = density.narrow(dim, 0, half) + density.narrow(dim, n - half, half).flip(dim)
-            density = torch.cat((folded, density.narrow(dim, half, 1)), dim) if n % 2 else folded
-    return density
+    return fold_sum(fold_sum(density, -1), -2)
 
 
 def normalise(density: Float64[Tensor, "b h w"]) -> Float64[Tensor, "b h w"]:
@@ -85,6 +97,8 @@ def with_floor(density: Float64[Tensor, "b gh gw"], floor: float = FLOOR) -> Flo
     >>> with_floor(one_hot, 0.02)[0].tolist()
     [[0.985, 0.005], [0.005, 0.005]]
     """
+    if not 0 <= floor <= 1:
+        raise DensityError(f"the floor is a share of the mass, from 0 to 1, got floor={floor}")
     even = 1 / (density.shape[1] * density.shape[2])
     # What every leaf already has; the missing share m solves (1 - m) * spread + m = floor.
     spread = density.amin(dim=(1, 2), keepdim=True) / even

@@ -25,6 +25,10 @@ class RelevanceError(HomunculusError):
     """A relevance source is unknown or returned something that is not a map."""
 
 
+class QueryError(HomunculusError):
+    """The queries do not fit the images."""
+
+
 class AllocatorError(HomunculusError):
     """The allocator is unknown, was given an option it does not take, or lacks what it needs."""
 

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from homunculus.allocation import DEFAULT, allocate_view, check_budget, get_allocator
-from homunculus.errors import ImageError
+from homunculus.errors import ImageError, QueryError
 from homunculus.geometry import MIN_TREE_BUDGET, fit_grid
 from homunculus.images import load_images
 from homunculus.pyramid import ImagePyramid
@@ -15,6 +16,8 @@ from homunculus.relevance import as_fixations, spatial_points, stack_fixations
 from homunculus.relevance import relevance as relevance_of
 from homunculus.sampling import sample
 from homunculus.structures import Allocation, View, VisualTokens, rectangular
+
+MAX_FITTED_PIXELS = 1 << 29
 
 
 def foveate(
@@ -26,7 +29,7 @@ def foveate(
     relevance: Any = None,
     *,
     leaf: int = 16,
-    seed: int = 0,
+    seed: int | Tensor = 0,
     validate: bool = True,
     **options: Any,
 ) -> VisualTokens:
@@ -51,7 +54,8 @@ def foveate(
     for group in _alike(images):
         own = _select(relevance, group, len(images))
         view = _view(images, queries, gazes, group, own, budget, leaf, validate)
-        allocation = rectangular(allocate_view(view, budget, allocator, seed=seed, **options))
+        seeds = _select(seed, group, len(images))
+        allocation = rectangular(allocate_view(view, budget, allocator, seed=seeds, **options))
         parts.append(VisualTokens(sample(view.pyramid.images, allocation), allocation))
         members += group
     return _in_order(parts, members)
@@ -97,9 +101,14 @@ def _view(
     batch = torch.stack([images[i] for i in group]) if len(group) > 1 else images[group[0]][None]
     height, width = batch.shape[-2:]
     grid = fit_grid(width, height, max(budget, MIN_TREE_BUDGET), leaf)
+    if grid.gw * grid.gh * leaf**2 > MAX_FITTED_PIXELS:
+        raise ImageError(
+            f"an image of {width}x{height} pixels would become {grid.gw * leaf}x{grid.gh * leaf} for {budget} tokens: "
+            "crop it to a less extreme shape or lower the budget"
+        )
     pyramid = ImagePyramid(batch, (grid.gw, grid.gh), leaf)
     asked = [queries[i] for i in group]
-    density = relevance_of(pyramid, relevance, asked, validate=validate)
+    density = relevance_of(pyramid, relevance, asked, floor=0.0, validate=validate)  # allocators add their own floor
     fixations = stack_fixations([gazes[i] for i in group])
     fixations = None if fixations is None else fixations.to(batch.device, non_blocking=True)
     return View(density, (width, height), leaf, pyramid, fixations, asked)
@@ -123,10 +132,12 @@ def gaze_points(images: Sequence[Tensor], queries: Sequence[Any], fixation: Any,
 
 
 def _one_each(query: Any, count: int) -> list[Any]:
+    if isinstance(query, np.ndarray) and query.dtype.kind in "OU":  # an array of texts, not an embedding
+        query = query.tolist()
     if not isinstance(query, (list, tuple)):
         return [query] * count
     if len(query) != count:
-        raise ImageError(f"{len(query)} queries for {count} images: give one for all, or one for each image")
+        raise QueryError(f"{len(query)} queries for {count} images: give one for all, or one for each image")
     return list(query)
 
 
@@ -138,15 +149,16 @@ def _alike(images: Sequence[Tensor]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _select(relevance: Any, group: Sequence[int], count: int) -> Any:
-    """The maps of these images, wherever relevance holds a tensor or array with one for each of them."""
-    if isinstance(relevance, Mapping):
-        relevance = list(relevance.items())
-    if isinstance(relevance, (list, tuple)):
-        return [(_select(pair[0], group, count), *pair[1:]) if isinstance(pair, tuple) else pair for pair in relevance]
-    if hasattr(relevance, "ndim") and relevance.ndim == 3 and relevance.shape[0] == count and len(group) != count:
-        return relevance[list(group)]
-    return relevance
+def _select(given: Any, group: Sequence[int], count: int) -> Any:
+    """What concerns these images, wherever there is a tensor or array with one map (or seed) for each of them."""
+    if isinstance(given, Mapping):
+        given = list(given.items())
+    if isinstance(given, (list, tuple)):
+        return [(_select(pair[0], group, count), *pair[1:]) if isinstance(pair, tuple) else pair for pair in given]
+    per_image = getattr(given, "ndim", 0) in (1, 3) and given.shape[0] == count  # seeds, or maps
+    if per_image and len(group) != count:
+        return torch.stack([torch.as_tensor(given[i]) for i in group])
+    return given
 
 
 def _in_order(parts: Sequence[VisualTokens], members: Sequence[int]) -> VisualTokens:
@@ -157,4 +169,4 @@ def _in_order(parts: Sequence[VisualTokens], members: Sequence[int]) -> VisualTo
     back = sorted(range(len(members)), key=members.__getitem__)
     allocation = Allocation.cat([rectangular(part.allocation).to(device) for part in parts]).select(back)
     patches = torch.cat([part.patches.to(device) for part in parts])
-    return VisualTokens(patches[torch.tensor(back, device=device)], allocation)
+    return VisualTokens(patches[torch.tensor(back).to(device, non_blocking=True)], allocation)

@@ -40,6 +40,16 @@ def check_leaf(leaf: Any) -> int:
     return leaf
 
 
+def check_leaves(grid: Size, budget: int) -> None:
+    """Refuse a budget that a grid has too few leaves for."""
+    gw, gh = grid
+    if gw * gh < budget:
+        raise BudgetError(
+            f"a grid of {gw}x{gh} leaves has {gw * gh} of them, fewer than the budget of {budget}: "
+            "give a finer density or a smaller budget"
+        )
+
+
 def cells_across(leaves: int, level: int) -> int:
     """How many cells of `level` it takes to cover `leaves` leaves (the last one may be clipped).
 
@@ -107,11 +117,7 @@ def root_level(gw: int, gh: int, budget: int) -> int:
     >>> root_level(64, 64, 273), root_level(17, 17, 273)
     (4, 2)
     """
-    if gw * gh < budget:
-        raise BudgetError(
-            f"a grid of {gw}x{gh} leaves has {gw * gh} of them, fewer than the budget of {budget}: "
-            "give a finer density or a smaller budget"
-        )
+    check_leaves((gw, gh), budget)
     if budget < MIN_TREE_BUDGET:
         raise BudgetError(f"tree allocators need a budget of at least {MIN_TREE_BUDGET}, got {budget}")
     levels = range(max(gw, gh).bit_length() + 1)

@@ -8,21 +8,21 @@ float32.
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Shaped
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from homunculus.errors import ImageError
 
 MAX_PIXELS = 1 << 28
 LAYOUTS = "give numpy H x W x C (uint8 or float in [0, 1]) or torch C x H x W or B x C x H x W, with 1, 3 or 4 channels"
+
+DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 _pillow_limit = threading.Lock()
 
@@ -40,7 +40,12 @@ def load_images(image: Any, validate: bool = True) -> list[Shaped[Tensor, "3 _h 
     if isinstance(image, (str, os.PathLike)):
         return [open_image(image)]
     if isinstance(image, Image.Image):
-        return [from_pil(image)]
+        try:
+            return [from_pil(image)]
+        except ImageError:
+            raise
+        except Exception as error:  # a lazily opened file may turn out broken only now
+            raise ImageError(f"this PIL image cannot be decoded ({error}): load it from a sound file") from None
     if isinstance(image, np.ndarray):
         return [_from_array(image, validate)]
     if isinstance(image, Tensor):
@@ -51,12 +56,14 @@ def load_images(image: Any, validate: bool = True) -> list[Shaped[Tensor, "3 _h 
 def open_image(path: str | os.PathLike) -> Shaped[Tensor, "3 h w"]:
     """An image file as a uint8 tensor, or an `ImageError` that says what is wrong with the file."""
     path = Path(path)
-    if path.is_dir():
-        raise ImageError(f"{path} is a directory: give the path of an image file")
     try:
-        with _own_pixel_limit(), Image.open(path) as image:
+        if path.is_dir():
+            raise ImageError(f"{path} is a directory: give the path of an image file")
+        with _open_unlimited(path) as image:
             check_pixels(image.size, str(path))
             return from_pil(image)
+    except ImageError:
+        raise
     except FileNotFoundError:
         raise ImageError(f"{path} does not exist: check the path") from None
     except PermissionError:
@@ -64,10 +71,8 @@ def open_image(path: str | os.PathLike) -> Shaped[Tensor, "3 h w"]:
     except UnidentifiedImageError:
         what = "is empty" if path.stat().st_size == 0 else "is not an image that Pillow can read"
         raise ImageError(f"{path} {what}: give a PNG, JPEG, WebP, GIF, TIFF or BMP file") from None
-    except ImageError:
-        raise
-    except (OSError, SyntaxError, ValueError, EOFError) as error:  # how Pillow's decoders report broken files
-        raise ImageError(f"{path} is damaged or cut short ({error}): save or download it again") from None
+    except Exception as error:  # decoders meet broken files with whatever their authors thought of
+        raise ImageError(f"{path} cannot be decoded, it may be damaged or cut short ({error}): save it again") from None
 
 
 def check_pixels(size: tuple[int, int], name: str) -> None:
@@ -92,10 +97,13 @@ def from_pil(image: Image.Image) -> Shaped[Tensor, "3 h w"]:
         first = image.copy()
         image.seek(position)  # the caller's image stays where it was
         image = first
-    image = ImageOps.exif_transpose(image)
+    if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+        image = ImageOps.exif_transpose(image)  # always a copy, so only where there is something to turn
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         image = _eight_bits(image)
-    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+    if image.mode in ("La", "RGBa"):  # colours already multiplied by alpha
+        image = image.convert("LA" if image.mode == "La" else "RGBA")
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         paper = Image.new("RGBA", image.size, "white")
         paper.alpha_composite(image)
@@ -105,20 +113,25 @@ def from_pil(image: Image.Image) -> Shaped[Tensor, "3 h w"]:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """16-bit (and 32-bit integer or float) greyscale scaled to 8 bits; Pillow itself would clip at 255."""
-    values = np.asarray(image)
-    if image.mode == "F":
-        values = values.astype(np.float64)
-        peak = 1.0 if values.max(initial=0) <= 1 else 255.0
-    else:
-        peak = 65535.0
-    return Image.fromarray(np.clip(np.rint(values * (255 / peak)), 0, 255).astype(np.uint8))
+    """Deeper greyscale scaled to 8 bits (Pillow itself would clip at 255).
+
+    16-bit files mean 0..65535. Integers and floats of 32 bits say nothing of their range: it is taken to be 0..1,
+    0..255 or 0..65535, the smallest that holds the values, or else up to their maximum.
+    """
+    values = np.asarray(image).astype(np.float64)
+    most = values.max(initial=0.0)
+    ranges = {"F": [1.0, 255.0, 65535.0], "I": [255.0, 65535.0]}.get(image.mode, [65535.0])
+    peak = next((peak for peak in ranges if most <= peak), most)
+    return Image.fromarray(np.clip(np.rint(np.nan_to_num(values) * (255 / peak)), 0, 255).astype(np.uint8))
 
 
 def _from_array(array: np.ndarray, validate: bool) -> Shaped[Tensor, "3 h w"]:
     if array.ndim != 3 or array.shape[2] not in (1, 3, 4) or 0 in array.shape:
         raise ImageError(f"a numpy array of shape {list(array.shape)} is not an image: {LAYOUTS}")
-    tensor = torch.from_numpy(np.ascontiguousarray(array)).permute(2, 0, 1)
+    if array.dtype != np.uint8 and array.dtype.kind != "f":
+        raise ImageError(f"a numpy array of {array.dtype} is not an image: {LAYOUTS}")
+    native = array if array.dtype == np.uint8 else array.astype(np.float32)
+    tensor = torch.from_numpy(np.ascontiguousarray(native)).permute(2, 0, 1)
     return _rgb(_checked(tensor, f"a numpy array of {array.dtype}", validate)).contiguous()
 
 
@@ -131,10 +144,10 @@ def _from_tensor(tensor: Tensor, validate: bool) -> list[Shaped[Tensor, "3 _h _w
 
 def _checked(tensor: Tensor, name: str, validate: bool) -> Tensor:
     check_pixels((tensor.shape[-1], tensor.shape[-2]), name)
+    if tensor.layout != torch.strided or tensor.dtype not in DTYPES:
+        raise ImageError(f"{name} ({tensor.layout}) is not an image: {LAYOUTS}")
     if tensor.dtype == torch.uint8:
         return tensor
-    if not tensor.is_floating_point():
-        raise ImageError(f"{name} is not an image: {LAYOUTS}")
     if validate and not bool(((tensor >= 0) & (tensor <= 1)).all()):
         low, high = tensor.min().item(), tensor.max().item()
         raise ImageError(f"{name} has values in [{low:g}, {high:g}]: floats must lie in [0, 1] (divide by 255?)")
@@ -154,13 +167,12 @@ def _rgb(tensor: Tensor) -> Shaped[Tensor, "3 h w"]:
     return colour * alpha + (1 - alpha)
 
 
-@contextmanager
-def _own_pixel_limit() -> Iterator[None]:
-    """Lift Pillow's global limit while a file is opened here: ours is checked before anything is decoded."""
+def _open_unlimited(path: Path) -> Image.Image:
+    """Open a file without Pillow's global limit: ours is checked before anything is decoded."""
     with _pillow_limit:
         before = Image.MAX_IMAGE_PIXELS
         Image.MAX_IMAGE_PIXELS = None
         try:
-            yield
+            return Image.open(path)
         finally:
             Image.MAX_IMAGE_PIXELS = before

@@ -19,7 +19,7 @@ from jaxtyping import Float, Float64, Shaped
 from torch import Tensor
 
 from homunculus.geometry import Size
-from homunculus.kernels.resample import area_resample, strip_rows
+from homunculus.kernels.resample import area_resample, halve, strip_rows
 
 Reduce = Literal["sum", "max"]
 
@@ -87,15 +87,6 @@ def region_max(pyramid: Sequence[Float64[Tensor, "b _h _w"]], boxes: Shaped[Tens
 
 
 # ------------------------------------------------------------------------------------------- Gaussian and Laplacian
-
-
-def halve(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h2 w2"]:
-    """The next Gaussian level: the mean of every 2x2 block, or of the pixels that exist where an odd side cuts it.
-
-    >>> halve(torch.tensor([[[[0.0, 2.0, 7.0]]]]))
-    tensor([[[[1., 7.]]]])
-    """
-    return F.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False)
 
 
 def gaussian_pyramid(image: Float[Tensor, "b c h w"], levels: int) -> list[Float[Tensor, "b c _h _w"]]:
@@ -187,7 +178,7 @@ class ImagePyramid:
     def _levels(self) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
         gh, top = self.grid[1], (max(self.fitted_size) - 1).bit_length()
         # A strip is 2^s leaf rows, so that s + inner_bands halvings never look outside it.
-        strip_leaves = strip_rows(self.images, self.fitted_size, self.leaf)[0][1] // self.leaf
+        strip_leaves = strip_rows(self.images.shape, self.fitted_size, self.leaf, self.images.device)[0][1] // self.leaf
         height = 1 << (strip_leaves.bit_length() - 1)
         local = min(height.bit_length() - 1 + self.inner_bands, top)
         strips = [self._descend(self._fitted(y, min(y + height, gh)), 0, local) for y in range(0, gh, height)]

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from homunculus.geometry import Size
-from homunculus.kernels.resample import area_resample
+from homunculus.geometry import Size, leaf_centers
+from homunculus.kernels.resample import area_resample, input_rows, resample_span, strip_rows
 from homunculus.structures import Allocation, VisualTokens, rectangular
 
 GREY = 0.5
@@ -53,43 +53,79 @@ def _target(size: Size, max_side: int | None) -> Size:
 
 
 def _paint_dyadic(patches: Tensor, allocation: Allocation, target: Size) -> tuple[Tensor, Tensor]:
-    """Level by level on the leaf grid, at the coarsest mip that still has the target's resolution."""
-    b, n, _, leaf, _ = patches.shape
+    """Blocks of the leaf grid: pixels are looked up strip by strip and resampled by area."""
+    b, _, _, leaf, _ = patches.shape
     (width, height), (gw, gh) = allocation.image_sizes[0], allocation.grids[0]
-    # Pixels a leaf on the canvas: halve while it stays at least as fine as the target.
-    side = leaf
-    while side % 2 == 0 and gw * side >= 2 * target[0] and gh * side >= 2 * target[1]:
-        side //= 2
-    levels = allocation.levels.round().long()
-    corner = allocation.boxes[..., :2].double()
-    column = (corner[..., 0] * gw / width).round().long()  # in leaves
-    row = (corner[..., 1] * gh / height).round().long()
-    canvas = torch.zeros(b, 3, gh * side, gw * side, dtype=patches.dtype, device=patches.device)
-    mask = torch.zeros(b, gh * side, gw * side, dtype=torch.bool, device=patches.device)
-    for level in range(min(gw, gh).bit_length() - 1, -1, -1):
-        columns, rows = gw >> level, gh >> level
-        # Which token owns each cell of this level; the last slot takes those of other levels.
-        place = torch.where(levels == level, (row >> level) * columns + (column >> level), rows * columns)
-        owner = torch.full((b, rows * columns + 1), -1, device=patches.device)
-        owner = owner.scatter(1, place, torch.arange(n, device=patches.device).expand(b, -1))[:, :-1]
-        span = side << level  # canvas pixels across a cell
-        inked = _resize(patches, min(leaf, span))
-        grid = inked.gather(1, owner.clamp(min=0)[..., None, None, None].expand(-1, -1, *inked.shape[2:]))
-        sheet = grid.unflatten(1, (rows, columns)).permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
-        factor = span // inked.shape[-1]
-        sheet = sheet.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
-        painted = (owner >= 0).unflatten(1, (rows, columns)).repeat_interleave(span, 1).repeat_interleave(span, 2)
-        h, w = painted.shape[1:]
-        canvas[..., :h, :w] = torch.where(painted[:, None], sheet, canvas[..., :h, :w])
-        mask[..., :h, :w] |= painted
-    # A pixel that cells cover in part takes their colour alone: grey must not bleed into it.
-    share = area_resample(mask.to(canvas.dtype), target)[:, None]
-    seen = share > 1e-6
-    picture = area_resample(canvas, target) / torch.where(seen, share, 1.0)
-    return torch.where(seen, picture, GREY), seen[:, 0]
+    # A canvas of `side` pixels a leaf: all of them for the image at its own size, fewer where it is only drawn small.
+    halvings = 0
+    while target != (width, height) and leaf % (2 << halvings) == 0 and gw * (leaf >> halvings) >= 2 * target[0]:
+        halvings += 1
+    side = leaf >> halvings
+    canvas = gw * side, gh * side
+    cells = _BlockCells(allocation)
+    sheets = [_shrink(patches, leaf >> i).flatten(3) for i in range(halvings + 1)]  # [B, N, 3, pixels] at every size
+    pictures, masks = [], []
+    for rows in strip_rows((b, 3, canvas[1], canvas[0]), target, device=patches.device):
+        top, bottom = input_rows(canvas[1], target[1], rows)
+        pixels, shown = cells.look_up(sheets, side, torch.arange(top, bottom, device=patches.device))
+        # A pixel that cells cover in part takes their colour alone: grey must not bleed into it.
+        share = resample_span(shown.to(pixels.dtype), canvas, target, rows)[:, None]
+        seen = share > 1e-6
+        picture = resample_span(pixels, canvas, target, rows) / torch.where(seen, share, 1.0)
+        pictures.append(torch.where(seen, picture, GREY))
+        masks.append(seen[:, 0])
+    return torch.cat(pictures, dim=2), torch.cat(masks, dim=1)
 
 
-def _resize(patches: Tensor, side: int) -> Tensor:
+class _BlockCells:
+    """Which token shows each leaf: level by level, finer over coarser."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        (width, height), (gw, gh) = allocation.image_sizes[0], allocation.grids[0]
+        b, n, device = len(allocation), allocation.budget, allocation.device
+        self.level = allocation.levels.round().long()
+        corner = allocation.boxes[..., :2].double()
+        self.column = (corner[..., 0] * gw / width).round().long()  # in leaves
+        self.row = (corner[..., 1] * gh / height).round().long()
+        self.owner = torch.full((b, gh, gw), -1, device=device)
+        for level in range(min(gw, gh).bit_length() - 1, -1, -1):
+            w, h = gw >> level, gh >> level
+            # The last slot takes the tokens of all other levels.
+            place = torch.where(self.level == level, (self.row >> level) * w + (self.column >> level), h * w)
+            own = torch.full((b, h * w + 1), -1, device=device)
+            own = own.scatter(1, place, torch.arange(n, device=device).expand(b, -1))[:, :-1].unflatten(1, (h, w))
+            own = own.repeat_interleave(1 << level, 1).repeat_interleave(1 << level, 2)
+            here = self.owner[:, : own.shape[1], : own.shape[2]]
+            here.copy_(torch.where(own >= 0, own, here))
+
+    def look_up(self, sheets: list[Tensor], side: int, ys: Tensor) -> tuple[Tensor, Tensor]:
+        """Canvas rows `ys`: pixels `[B, 3, rows, columns]`, 0 in gaps, and where there is a cell at all.
+
+        A cell of level L spans side << L canvas pixels. Where that is less than its patch has, the patch is taken from
+        the sheet that was halved often enough; where it is more, patch pixels are repeated.
+        """
+        xs = torch.arange(self.owner.shape[2] * side, device=ys.device)
+        token = self.owner[:, ys // side][:, :, xs // side]  # [B, rows, columns]
+        known = token.clamp(min=0)
+        level, column, row = (
+            field.gather(1, known.flatten(1)).view_as(token) for field in (self.level, self.column, self.row)
+        )
+        halvings = len(sheets) - 1
+        repeat = (level - halvings).clamp(min=0)
+        x, y = (xs - column * side) >> repeat, (ys[:, None] - row * side) >> repeat
+        shown = token >= 0
+        pixels = torch.zeros((), dtype=sheets[0].dtype, device=ys.device)
+        for i, sheet in enumerate(sheets):
+            mine = shown & ((halvings - level).clamp(min=0) == i)
+            size = round(sheet.shape[-1] ** 0.5)
+            index = torch.where(mine, known * size**2 + y * size + x, 0)
+            flat = sheet.transpose(1, 2).flatten(2)  # [B, 3, N * pixels]
+            found = flat.gather(2, index.flatten(1)[:, None].expand(-1, 3, -1)).unflatten(2, token.shape[1:])
+            pixels = torch.where(mine[:, None], found, pixels)
+        return pixels, shown
+
+
+def _shrink(patches: Tensor, side: int) -> Tensor:
     return patches if patches.shape[-1] == side else area_resample(patches, (side, side))
 
 
@@ -97,8 +133,7 @@ def _paint_boxes(patches: Tensor, allocation: Allocation, target: Size) -> tuple
     """Every pixel centre takes the finest cell it lies in; rows go in chunks, each with the cells that reach it."""
     leaf = allocation.leaf
     width, height = allocation.image_sizes[0]
-    xs = (torch.arange(target[0], device=patches.device) + 0.5) * width / target[0]
-    ys = (torch.arange(target[1], device=patches.device) + 0.5) * height / target[1]
+    xs, ys = leaf_centers(target, (width, height), patches.device)
     canvas = torch.full((len(patches), 3, target[1], target[0]), GREY, dtype=patches.dtype, device=patches.device)
     mask = torch.zeros(len(patches), target[1], target[0], dtype=torch.bool, device=patches.device)
     for i, own in enumerate(patches):
@@ -124,7 +159,7 @@ def _paint_boxes(patches: Tensor, allocation: Allocation, target: Size) -> tuple
 
 def _reach(allocation: Allocation, image: int, cells: Tensor, rows: Tensor) -> Bool[Tensor, "cells"]:
     """Which cells can touch these pixel rows."""
-    x0, y0, x1, y1 = allocation.boxes[image, cells].unbind(-1)
+    x0, y0, x1, y1 = allocation.boxes[image, cells].double().unbind(-1)
     reach = (y1 - y0) / 2
     if allocation.kind == "rotated":
         reach = torch.hypot(x1 - x0, y1 - y0) / 2
@@ -134,10 +169,10 @@ def _reach(allocation: Allocation, image: int, cells: Tensor, rows: Tensor) -> B
 
 def _inside(allocation: Allocation, image: int, cells: Tensor, xs: Tensor, ys: Tensor) -> tuple[Tensor, Tensor]:
     """Where the pixels (ys x xs) lie in each cell, as fractions of its width and height."""
-    x0, y0, x1, y1 = allocation.boxes[image, cells][..., None, None].unbind(1)
+    x0, y0, x1, y1 = allocation.boxes[image, cells].double()[..., None, None].unbind(1)
     if allocation.kind != "rotated":
         return (xs - x0) / (x1 - x0), (ys[:, None] - y0) / (y1 - y0)  # broadcast: axes are separate
-    turn = allocation.angle[image, cells][..., None, None]
+    turn = allocation.angle[image, cells].double()[..., None, None]
     dx, dy = xs - (x0 + x1) / 2, ys[:, None] - (y0 + y1) / 2
     along, across = dx * turn.cos() + dy * turn.sin(), dy * turn.cos() - dx * turn.sin()
     return along / (x1 - x0) + 0.5, across / (y1 - y0) + 0.5

@@ -23,7 +23,7 @@ from homunculus.geometry import Size, check_leaf
 CellKind = Literal["dyadic", "box", "rotated"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class View:
     """All that an allocator may look at, for a batch of images of one size.
 
@@ -80,7 +80,7 @@ class View:
         return self.pyramid
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Allocation:
     """Exactly N cells for each of B images, in canonical order. Boxes and centres are in pixels of the original images.
 
@@ -128,7 +128,7 @@ class Allocation:
 
     def select(self, images: Sequence[int]) -> "Allocation":
         """The allocations of some images of the batch, in the order asked for."""
-        index = torch.tensor(list(images), dtype=torch.int64, device=self.device)
+        index = torch.tensor(list(images), dtype=torch.int64).to(self.device, non_blocking=True)
         tensors = {name: getattr(self, name)[index] for name in CELL_FIELDS}
         return replace(
             self,
@@ -140,20 +140,32 @@ class Allocation:
     @staticmethod
     def cat(parts: Sequence["Allocation"]) -> "Allocation":
         """One batch out of several; the cells must share budget and leaf, the image sizes need not agree."""
-        kinds = {part.kind for part in parts}
         return Allocation(
             **{name: torch.cat([getattr(part, name) for part in parts]) for name in CELL_FIELDS},
             image_sizes=tuple(size for part in parts for size in part.image_sizes),
             grids=tuple(grid for part in parts for grid in part.grids),
-            leaf=parts[0].leaf,
-            kind=kinds.pop() if len(kinds) == 1 else "rotated" if "rotated" in kinds else "box",
+            leaf=_common_leaf(parts),
+            kind=_common_kind(parts),
         )
 
 
 CELL_FIELDS = ("boxes", "centers", "levels", "eccentricity", "scores", "is_context", "angle", "sector")
 
 
-@dataclass(frozen=True)
+def _common_leaf(parts: Sequence[Allocation]) -> int:
+    leaves = {part.leaf for part in parts}
+    if len(leaves) != 1:
+        raise AllocatorError(f"allocations with leaves of {sorted(leaves)} pixels cannot be put together: use one leaf")
+    return leaves.pop()
+
+
+def _common_kind(parts: Sequence[Allocation]) -> CellKind:
+    """The most general kind among them."""
+    kinds: tuple[CellKind, ...] = ("rotated", "box", "dyadic")
+    return next(kind for kind in kinds if kind in {part.kind for part in parts})
+
+
+@dataclass(frozen=True, eq=False)
 class PackedAllocation:
     """Cells of images with different counts, laid end to end: image i owns cells `offsets[i]:offsets[i+1]`.
 
@@ -197,14 +209,13 @@ class PackedAllocation:
         counts = [part.budget for part in parts for _ in range(len(part))]
         offsets = torch.tensor([0, *counts], dtype=torch.int32).cumsum(0, dtype=torch.int32)
         merged = {name: torch.cat([getattr(part, name).flatten(0, 1) for part in parts]) for name in CELL_FIELDS}
-        kinds = {part.kind for part in parts}
         return PackedAllocation(
             **merged,
             offsets=offsets.to(parts[0].device),
             image_sizes=tuple(size for part in parts for size in part.image_sizes),
             grids=tuple(grid for part in parts for grid in part.grids),
-            leaf=parts[0].leaf,
-            kind=kinds.pop() if len(kinds) == 1 else "rotated" if "rotated" in kinds else "box",
+            leaf=_common_leaf(parts),
+            kind=_common_kind(parts),
         )
 
     def unpack(self) -> list[Allocation]:
@@ -222,7 +233,7 @@ class PackedAllocation:
         ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class VisualTokens:
     """An allocation and the patch of every cell: one leaf-sized square of pixels in [0, 1], whatever area it shows.
 

@@ -1,5 +1,7 @@
 """The single-level methods, the registry, and the errors every allocator shares."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -73,13 +75,17 @@ def test_the_budget_holds_for_everybody(registered):
         ({"budget": 15}, BudgetError, "at least 16"),
         ({"budget": 257}, BudgetError, "256 of them, fewer than the budget of 257"),
         ({"budget": 15, "allocator": "stratified"}, BudgetError, "4x4 strata"),
-        ({"budget": 20, "allocator": "stratified", "strata": (0, 3)}, AllocatorError, "at least 1x1"),
+        (
+            {"budget": 20, "allocator": "stratified", "strata": (0, 3)},
+            AllocatorError,
+            "strata is a positive whole number",
+        ),
         ({"fixation": (300, 10)}, FixationError, "outside"),
         ({"e0": 0.0}, AllocatorError, "e0 above 0"),
         ({"image_size": (100, 0)}, ImageError, "image_size is"),
         ({"leaf": -4}, ImageError, "leaf must be"),
         ({"fixation_share": 1.5}, AllocatorError, "fixation_share=1.5"),
-        ({"floor": -0.1}, AllocatorError, "floor=-0.1"),
+        ({"floor": -0.1}, DensityError, "floor=-0.1"),
     ],
 )
 def test_one_line_says_what_is_wrong(options, error, message):
@@ -154,6 +160,9 @@ def test_random_depends_on_seed_and_image_and_nothing_else():
     first = homunculus.allocate(density, 64, "random", seed=1)
     assert not torch.equal(first.boxes[0], first.boxes[1])
     assert not torch.equal(first.boxes, homunculus.allocate(density, 64, "random", seed=2).boxes)
+    for bad in (torch.tensor([1, 2]), torch.tensor([1.0, 2.0, 3.0]), None, 1 << 64):
+        with pytest.raises((AllocatorError, TypeError), match="seed"):
+            homunculus.allocation.get_allocator("random")(View(density.double(), (512, 512)), 64, seed=bad)
     seeds = homunculus.allocate(density, 64, "random", seed=torch.tensor([1, 2, 1]))
     assert torch.equal(seeds.boxes[0], first.boxes[0]) and torch.equal(seeds.boxes[2], first.boxes[2])
     assert torch.equal(seeds.boxes[1], homunculus.allocate(density, 64, "random", seed=2).boxes[1])
@@ -233,6 +242,29 @@ def test_every_stratum_keeps_a_token_and_none_overflows(budget, seed):
     assert counts.min() >= 1 and counts.max() <= 16 and counts.sum() == budget
 
 
+def test_shares_follow_relevance_and_the_heaviest_leaves_are_taken():
+    density = torch.rand(1, 16, 16, dtype=torch.float64) ** 3
+    allocation = homunculus.allocate(density, 80, "stratified", strata=2)
+    quadrants = density[0].unflatten(0, (2, 8)).unflatten(2, (2, 8)).permute(0, 2, 1, 3).flatten(2).flatten(0, 1)
+    expected = share_tokens(quadrants.sum(1)[None], torch.full((4,), 64), 80)[0]
+    for i in range(4):
+        left, top = (i % 2) * 128, (i // 2) * 128
+        centers = allocation.centers[0] - torch.tensor([left, top])
+        inside = ((centers >= 0) & (centers < 128)).all(1)
+        assert inside.sum() == expected[i]
+        leaves = (centers[inside][:, 1] // 16 * 8 + centers[inside][:, 0] // 16).long()
+        assert set(leaves.tolist()) == set(quadrants[i].topk(int(expected[i])).indices.tolist())
+
+
+@pytest.mark.parametrize("faint", [1e-300, 1e-307, 1e-308, 5e-324])
+def test_strata_keep_their_token_next_to_a_blinding_one(faint):
+    density = torch.full((16, 16), faint, dtype=torch.float64)
+    density[:4, :4] = 1
+    centers = homunculus.allocate(density, 100, "stratified").centers[0]
+    counts = torch.bincount((centers[:, 1] // 64 * 4 + centers[:, 0] // 64).long(), minlength=16)
+    assert counts[0] == 16 and counts[1:].min() >= 5 and counts.sum() == 100
+
+
 def test_strata_of_another_shape():
     centers = homunculus.allocate(torch.rand(10, 30), 60, "stratified", strata=(5, 2)).centers[0]
     counts = torch.bincount((centers[:, 1] // 80 * 5 + centers[:, 0] // 96).long(), minlength=10)
@@ -254,6 +286,14 @@ def test_coverage_counts_overlaps_and_gaps():
     assert union.item() == 7 / 16
     nothing = coverage(make_allocation(view, cells, "box"), max_level=0.0)
     assert nothing.union.item() == 0
+
+
+def test_coverage_of_rotated_cells():
+    straight = homunculus.allocate(torch.ones(4, 4), 1, "topk")
+    boxes = torch.tensor([[[16.0, 16.0, 48.0, 48.0]]])
+    turned = replace(straight, boxes=boxes, angle=torch.full((1, 1), 0.6), kind="rotated")
+    union, multiplicity = coverage(turned)
+    assert union.item() == pytest.approx(0.25, abs=2e-3) and multiplicity.item() == 1
 
 
 def test_coverage_of_many_cells():

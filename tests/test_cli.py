@@ -53,6 +53,10 @@ def test_look_reports_json(photo, tmp_path):
     assert sum(report["tokens_per_level"].values()) + report["context_tokens"] == 100
     assert 0 < report["attention_share"] <= 1 and report["out"] == "a.png"
     expected = homunculus.foveate(photo, "What is at the top left?", budget=100).allocation
+    near = (expected.centers[0] - torch.tensor([320 / 6, 40.0])).square().sum(1).sqrt() <= 0.2 * 320
+    assert report["attention_share"] == pytest.approx(near.double().mean().item())
+    for name, field in {"level": expected.levels, "score": expected.scores, "context": expected.is_context}.items():
+        assert [cell[name] for cell in report["cells"]] == field[0].tolist()
     assert torch.allclose(torch.tensor([cell["box"] for cell in report["cells"]]), expected.boxes[0])
     assert report["fixations"] == [[pytest.approx(320 / 6), pytest.approx(240 / 6)]]
 
@@ -113,6 +117,7 @@ def test_parse_fixation():
         (["look", "photo.png", "--out", "a.jpg"], "'a.jpg' is no name for one"),
         (["look", "photo.png", "--out", ".png"], "'.png' is no name for one"),
         (["look", "photo.png", "--out", "/proc/a.png"], "cannot write"),
+        (["look", "photo.png", "--out", "x" * 300 + ".png"], "cannot write"),
         (["look", "photo.png", "--seed", "9" * 30, "--allocator", "random"], "64-bit"),
         (["look", "What is at the top left?"], "the image comes first"),
         (["look", "photo.png", "--out", "no/a.png"], "no does not exist"),

@@ -107,6 +107,36 @@ def test_fixations_for_images_of_different_sizes():
         homunculus.foveate(images, fixation=(250, 10))
 
 
+def test_seeds_for_each_image():
+    images = [picture(320, 256), picture(200, 300), picture(320, 256)]
+    seeds = torch.tensor([5, 6, 7])
+    together = homunculus.foveate(images, allocator="random", seed=seeds, budget=32)
+    for i, image in enumerate(images):
+        alone = homunculus.foveate(image, allocator="random", seed=int(seeds[i]), budget=32)
+        assert torch.equal(alone.allocation.boxes[0], together.allocation.boxes[i])
+
+
+def test_queries_in_a_numpy_array():
+    image = picture(256, 256)
+    listed = homunculus.foveate([image, image], ["top left", "footer"], 64).allocation.boxes
+    assert torch.equal(
+        homunculus.foveate([image, image], np.array(["top left", "footer"]), 64).allocation.boxes, listed
+    )
+
+
+def test_the_floor_is_a_dial():
+    peaked = torch.rand(20, 20) ** 8
+    cells = [homunculus.foveate(picture(512, 512), relevance=peaked, floor=f).allocation.boxes for f in (0.0, 0.2, 1.0)]
+    assert not torch.equal(cells[0], cells[1]) and not torch.equal(cells[1], cells[2])
+
+
+@pytest.mark.parametrize(("size", "budget"), [((1, 1_000_000), 273), ((64, 64), 10**8)])
+def test_what_would_not_fit_in_memory_is_refused(size, budget):
+    image = torch.zeros(3, 1, 1, dtype=torch.uint8).expand(3, size[1], size[0])
+    with pytest.raises(ImageError, match="less extreme shape or lower the budget"):
+        homunculus.foveate(image, budget=budget)
+
+
 def test_relevance_maps_for_each_image_or_for_all():
     images = [picture(320, 256), picture(200, 300), picture(320, 256)]
     maps = torch.zeros(3, 10, 10)
@@ -218,7 +248,7 @@ def test_what_is_printed_is_short():
         ({"fixation": (0, 999)}, "outside the image"),
         ({"e1": 3}, "has no option 'e1'"),
         ({"leaf": 0}, "leaf must be a positive whole number"),
-        ({"seed": 1 << 70, "allocator": "random"}, "64-bit integer"),
+        ({"seed": 1 << 70, "allocator": "random"}, "64-bit whole number"),
     ],
 )
 def test_bad_arguments(arguments, error):

@@ -66,6 +66,15 @@ def test_nothing_inside_waits_for_the_device(name, size):
     assert torch.equal(found, expected)
 
 
+def test_mixed_sizes_do_not_wait():
+    images = [scene(1, 320, 256)[0].cuda(), scene(1, 200, 300)[0].cuda(), scene(1, 320, 256)[0].cuda()]
+    call = {"budget": 64, "query": ["top left", None, "footer"], "validate": False}
+    expected = homunculus.foveate(images, **call)
+    with no_sync():
+        found = homunculus.foveate(images, **call)
+    assert torch.equal(found.patches, expected.patches)
+
+
 def test_public_calls_without_validation_do_not_wait():
     density = torch.rand(4, 64, 64, dtype=torch.float64, device="cuda")
     homunculus.allocate(density, 273, validate=False)
@@ -75,10 +84,10 @@ def test_public_calls_without_validation_do_not_wait():
 
 def test_soft_cut_does_not_wait():
     view = View(torch.rand(2, 32, 32, dtype=torch.float64, device="cuda") + 0.1, (512, 512))
-    allocator = HierarchicalAllocator(lambda view: view.density, 64)
-    allocator.soft(view, validate=False)
+    allocator = HierarchicalAllocator(lambda view: view.density, 64, validate=False)
+    allocator.soft(view)
     with no_sync():
-        weights = allocator.soft(view, validate=False).weights
+        weights = allocator.soft(view).weights
     on_cpu = allocator.soft(View(view.density.cpu(), (512, 512))).weights
     assert all(torch.allclose(a.cpu(), b, atol=1e-9) for a, b in zip(weights, on_cpu, strict=True))
 
@@ -105,7 +114,7 @@ def test_reconstruct_agrees_with_the_cpu():
 
 def test_allocation_under_a_cuda_graph():
     density = torch.rand(16, 64, 64, dtype=torch.float64, device="cuda")
-    allocator = HierarchicalAllocator(lambda view: view.density, 273)
+    allocator = HierarchicalAllocator(lambda view: view.density, 273, validate=False)
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(3):

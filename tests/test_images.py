@@ -37,7 +37,7 @@ def test_paths_images_arrays_and_tensors_agree(saved):
     for given in (path, str(path), image, RED_BLUE, chw, chw[None], [chw], (image,)):
         (found,) = load_images(given)
         assert torch.equal(found, chw) and found.dtype == torch.uint8
-    for given in (RED_BLUE / np.float32(255), chw / 255):
+    for given in (RED_BLUE / np.float32(255), (RED_BLUE / 255).astype(">f8"), chw / 255, (chw / 255).double()):
         assert torch.allclose(load_images(given)[0], chw / 255)
 
 
@@ -122,13 +122,39 @@ def truncated() -> bytes:
     return buffer.getvalue()[:900]
 
 
+def test_ranges_of_deep_images():
+    for mode, value, expected in [
+        ("I", 200, 200),
+        ("I", 51400, 200),
+        ("F", 0.5, 128),
+        ("F", 200.0, 200),
+        ("F", 1e6, 255),
+    ]:
+        assert from_pil(Image.new(mode, (2, 2), value))[0, 0, 0].item() == expected, (mode, value)
+
+
+def test_premultiplied_alpha():
+    assert from_pil(Image.new("RGBA", (2, 2), (100, 100, 100, 255)).convert("RGBa"))[:, 0, 0].tolist() == [
+        100,
+        100,
+        100,
+    ]
+
+
+def test_a_lazy_image_that_breaks_late(tmp_path):
+    path = tmp_path / "cut.png"
+    path.write_bytes(truncated())
+    with Image.open(path) as image, pytest.raises(ImageError, match="cannot be decoded"):
+        homunculus.foveate(image)
+
+
 BROKEN = {
     "empty.png": (b"", "is empty"),
     "text.png": (b"not an image at all", "is not an image"),
-    "cut.png": (truncated(), "damaged or cut short"),
+    "cut.png": (truncated(), "may be damaged or cut short"),
     "short.jpg": (b"\xff\xd8\xff\xe0" + b"\0" * 10, "not an image|damaged"),
     "bomb.png": (png_header(200_000, 200_000), "above the limit of 268,435,456: scale it down or crop it first"),
-    "hollow.png": (png_header(300, 300), "damaged or cut short"),
+    "hollow.png": (png_header(300, 300), "may be damaged or cut short"),
 }
 
 
@@ -147,6 +173,8 @@ def test_missing_files_and_directories(tmp_path):
         homunculus.foveate(tmp_path / "none.png")
     with pytest.raises(ImageError, match="is a directory"):
         homunculus.foveate(str(tmp_path))
+    with pytest.raises(ImageError, match="cannot be decoded"):
+        homunculus.foveate("x" * 300 + ".png")
 
 
 def test_pillow_limit_is_left_as_it_was(tmp_path):
@@ -168,6 +196,8 @@ def test_pillow_limit_is_left_as_it_was(tmp_path):
         (np.zeros((4, 6, 3), np.uint16), "numpy array of uint16"),
         (np.zeros((4, 0, 3), np.uint8), "not an image"),
         (torch.zeros(6, 4, 3), "not an image"),
+        (np.zeros((4, 6, 3), object), "numpy array of object"),
+        (torch.zeros(3, 4, 6).to_sparse(), "sparse"),
         (torch.zeros(3, 4, 6, dtype=torch.int64), "torch tensor of torch.int64"),
         (torch.full((3, 4, 6), 200.0), r"values in \[200, 200\].*divide by 255"),
         (torch.full((3, 4, 6), float("nan")), "values in"),

@@ -41,7 +41,7 @@ def imports_of(path: Path) -> set[str]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("homunculus"):
             assert node.level == 0, f"{path}: relative import"
             rest = node.module.split(".")[1:]
-            found |= {rest[0]} if rest else {alias.name for alias in node.names}
+            found |= {rest[0]} if rest else {alias.name for alias in node.names if not alias.name.startswith("__")}
         if isinstance(node, ast.Import):
             found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("homunculus.")}
     return found

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homunculus.kernels import resample
-from homunculus.kernels.resample import area_resample
+from homunculus.kernels.resample import area_resample, halve
 from homunculus.pyramid import (
     ImagePyramid,
     collapse,
     double,
     gaussian_pyramid,
-    halve,
     laplacian_pyramid,
     mass_pyramid,
     pool_blocks,

@@ -45,6 +45,15 @@ def test_every_leaf_gives_the_image_back():
     assert torch.equal(homunculus.reconstruct(tokens).images[0], image / 255)
 
 
+@pytest.mark.parametrize("side", [24, 48, 96])
+def test_nothing_is_lost_that_the_tokens_hold(side):
+    """Small images are enlarged, here by a whole number: all leaves hold every pixel, and painting gives them back."""
+    image = torch.rand(3, side, side)
+    tokens = homunculus.foveate(image, budget=324)
+    assert tokens.allocation.grids == ((18, 18),) and 288 % side == 0
+    assert torch.allclose(homunculus.reconstruct(tokens).images[0], image, atol=1e-5)
+
+
 def test_finer_cells_are_painted_over_coarser_ones():
     allocation = homunculus.allocate(torch.ones(16, 16), 18)  # sixteen cells and two context tokens under them
     assert allocation.is_context.sum() == 2

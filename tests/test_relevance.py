@@ -6,6 +6,7 @@ import torch
 
 from homunculus.density import total_mass
 from homunculus.errors import DensityError, FixationError, RelevanceError
+from homunculus.geometry import fit_grid
 from homunculus.pyramid import ImagePyramid
 from homunculus.relevance import (
     as_fixations,
@@ -20,6 +21,7 @@ from homunculus.relevance import (
     stack_fixations,
     uniform,
 )
+from homunculus.relevance.maps import _promote
 
 
 def pyramid_of(image: torch.Tensor, leaf: int = 16) -> ImagePyramid:
@@ -48,8 +50,11 @@ def test_maps_mirror_with_the_image(source):
 
 
 @pytest.mark.parametrize("source", [detail, saliency])
-def test_a_blank_image_is_equally_relevant_everywhere(source):
-    assert source(pyramid_of(torch.full((1, 3, 128, 128), 0.7))).unique().numel() == 1
+@pytest.mark.parametrize("size", [(128, 128), (333, 222), (1000, 700)])
+def test_a_blank_image_is_equally_relevant_everywhere(source, size):
+    grid = fit_grid(*size, 64)
+    blank = ImagePyramid(torch.full((1, 3, size[1], size[0]), 0.7), (grid.gw, grid.gh))
+    assert source(blank).unique().numel() == 1
 
 
 def test_detail_follows_texture_not_brightness():
@@ -71,6 +76,22 @@ def test_saliency_finds_the_odd_one_out():
     density = saliency(pyramid_of(image))[0]
     assert int(density.argmax()) == 12 * 20 + 7
     assert density[12, 7] > 2 * density[2, 2]
+
+
+def test_saliency_counts_lonely_peaks_and_not_the_paper_beside_them():
+    image = torch.full((1, 3, 512, 512), 0.9)
+    image[..., 160:176, 160:176] = 0.2
+    density = saliency(pyramid_of(image))[0]
+    assert density[10, 10] > 20 * density[10, 12]  # blank, but next to it
+    lonely = torch.zeros(2, 4, 4, dtype=torch.float64)
+    lonely[0, 1, 1], lonely[1] = 1.0, 1.0
+    promoted = _promote(lonely)
+    assert promoted[0].max().item() == pytest.approx((1 - 1 / 16) ** 2) and promoted[1].max() == 0
+
+
+def test_maps_carry_no_gradient():
+    image = torch.rand(1, 3, 128, 128, requires_grad=True)
+    assert not any(source(pyramid_of(image)).requires_grad for source in (uniform, detail, saliency))
 
 
 def test_saliency_is_not_fooled_by_compression():
@@ -113,6 +134,21 @@ def test_density_around_a_fixation_follows_the_law():
     assert torch.allclose(density[0] / density[0, 0], 9 / (torch.arange(32, dtype=torch.float64) + 3) ** 2)
 
 
+def test_weights_of_fixations_count():
+    left, right = [[8.0, 8.0, 1.0]], [[504.0, 8.0, 1.0]]
+    both = torch.tensor([[[8.0, 8.0, 3.0], [504.0, 8.0, 1.0]]], dtype=torch.float64)
+    parts = [fixation_density(torch.tensor([p], dtype=torch.float64), (32, 32), (512, 512)) for p in (left, right)]
+    assert torch.allclose(fixation_density(both, (32, 32), (512, 512)), 0.75 * parts[0] + 0.25 * parts[1])
+
+
+def test_gradients_of_the_gaze():
+    fixations = torch.tensor([[[8.0, 8.0, 1.0], [70.0, 33.0, 2.0]]], dtype=torch.float64, requires_grad=True)
+    fixation_density(fixations, (8, 8), (128, 128)).square().sum().backward()  # the first is exactly on a leaf's centre
+    assert fixations.grad.isfinite().all()
+    moved = (fixations.detach() + 1.7).requires_grad_()
+    assert torch.autograd.gradcheck(lambda f: fixation_density(f, (4, 4), (128, 128)), moved)
+
+
 def test_fixations_in_every_accepted_shape():
     sizes = [(100, 50), (40, 80)]
     for given, counts in [
@@ -123,6 +159,9 @@ def test_fixations_in_every_accepted_shape():
         ([[(10, 20)], [(1, 2), (3, 4)]], (1, 2)),
         ([[], [(1, 2)]], (0, 1)),
         ([None, (1, 2)], (0, 1)),
+        ([[], []], (0, 0)),
+        ([np.array([(10, 20)]), np.zeros((3, 2))], (1, 3)),
+        (np.array([(10, 20), (30, 40)])[::-1], (2, 2)),
     ]:
         assert tuple(len(f) for f in as_fixations(given, sizes)) == counts
     assert stack_fixations([torch.zeros(0, 3, dtype=torch.float64)] * 2) is None
@@ -171,6 +210,8 @@ LOW, MID, HIGH, FIRST, LAST = 1 / 6, 1 / 2, 5 / 6, 0.05, 0.95
         ("the picture on the left", [(LOW, MID)]),
         ("the right column", [(HIGH, MID)]),
         ("notes in the left margin", [(FIRST, LOW), (FIRST, MID), (FIRST, HIGH)]),
+        ("top left and bottom right corners", [(LOW, LOW), (LAST, LAST)]),
+        ("right upper corner", [(LAST, FIRST)]),
         ("what is in the four corners", [(FIRST, FIRST), (LAST, FIRST), (FIRST, LAST), (LAST, LAST)]),
         ("compare the header and the footer", [(x, y) for y in (FIRST, LAST) for x in (LOW, MID, HIGH)]),
         ("middle right", [(HIGH, MID)]),
@@ -250,6 +291,7 @@ def test_floor_reaches_every_leaf():
         ([], RelevanceError, "pairs"),
         ([("detail", -1.0)], RelevanceError, "at least 0"),
         ({"detail": 0.0}, RelevanceError, "not all 0"),
+        ([("detail", float("inf"))], RelevanceError, "finite"),
         (torch.full((4, 4), float("nan")), DensityError, "finite"),
         (lambda images, queries: None, RelevanceError, "callable returned NoneType"),
     ],

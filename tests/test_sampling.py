@@ -91,7 +91,7 @@ def test_strips_change_nothing(monkeypatch):
     allocation = homunculus.allocate(torch.rand(2, 26, 13), 100, "uniform", image_size=(100, 200))
     whole = sample(image, allocation)
     monkeypatch.setitem(resample.STRIP_BYTES, "cpu", 20_000)
-    assert len(reference.strip_rows(image, (100, 200), 1)) > 5
+    assert len(reference.strip_rows(image.shape, (100, 200))) > 5
     assert torch.allclose(sample(image, allocation), whole, atol=1e-7)
 
 
@@ -127,6 +127,34 @@ def test_boxes_that_ask_for_a_gradient_get_one():
     assert moving.boxes.grad.abs().sum() > 0
 
 
+def test_gradients_do_not_know_of_strips(monkeypatch):
+    """Edges that fall exactly between two strips are counted once."""
+    image = torch.rand(1, 3, 32, 8, dtype=torch.float64)
+    gradients = []
+    for limit in (1 << 24, 8 * 3 * 8 * 4 // 2):  # one strip, and strips of four rows
+        monkeypatch.setitem(resample.STRIP_BYTES, "cpu", limit)
+        boxes = torch.tensor([[[1.0, 8.0, 5.0, 16.0], [0.5, 3.7, 7.0, 20.0]]], dtype=torch.float64, requires_grad=True)
+        (sample_boxes(image, boxes, leaf=2) * torch.arange(24).reshape(1, 2, 3, 2, 2)).sum().backward()
+        gradients.append(boxes.grad)
+    assert len(resample.strip_rows(image.shape, (8, 32))) > 4
+    assert torch.allclose(gradients[0], gradients[1])
+
+
+def test_the_border_goes_on_outside(monkeypatch):
+    image = torch.rand(1, 3, 8, 8)
+    for limit in (1 << 24, 8 * 3 * 4):
+        monkeypatch.setitem(resample.STRIP_BYTES, "cpu", limit)
+        below, right = sample_boxes(image, torch.tensor([[[2.0, 4.0, 6.0, 12.0], [4.0, 2.0, 12.0, 6.0]]]), leaf=4)[0]
+        assert torch.allclose(
+            below[:, 2:], sample_boxes(image, torch.tensor([[[2.0, 7.0, 6.0, 8.0]]]), leaf=4)[0, 0, :, :2], atol=1e-6
+        )
+        assert torch.allclose(
+            right[..., 2:],
+            sample_boxes(image, torch.tensor([[[7.0, 2.0, 8.0, 6.0]]]), leaf=4)[0, 0, ..., :2],
+            atol=1e-6,
+        )
+
+
 def test_gradient_of_mips():
     image = torch.rand(1, 3, 8, 8, dtype=torch.float64, requires_grad=True)
     levels, corners = torch.tensor([[0, 1, 2]]), torch.tensor([[[2, 4], [4, 0], [0, 0]]])
@@ -154,6 +182,44 @@ def smooth(size: int) -> torch.Tensor:
     ys, xs = torch.meshgrid(torch.arange(size) + 0.5, torch.arange(size) + 0.5, indexing="ij")
     waves = torch.stack((torch.sin(xs / 9), torch.cos(ys / 7), torch.sin((xs + ys) / 11)))
     return (waves[None] + 1) / 2
+
+
+def naive_rotated(image: np.ndarray, box: tuple[float, ...], angle: float, leaf: int) -> np.ndarray:
+    """The definition, read by read: 4 x 4 per patch pixel, bilinear, from the mip no coarser than their distance."""
+    x0, y0, x1, y1 = box
+    level = max(0, math.floor(math.log2(math.sqrt((x1 - x0) * (y1 - y0)) / (4 * leaf))))
+    mip = torch.from_numpy(image)[None]
+    for _ in range(level):
+        mip = resample.halve(mip)
+    mip = mip[0].numpy()
+    out = np.zeros((3, leaf, leaf))
+    for j in range(4 * leaf):
+        for i in range(4 * leaf):
+            u, v = ((i + 0.5) / (4 * leaf) - 0.5) * (x1 - x0), ((j + 0.5) / (4 * leaf) - 0.5) * (y1 - y0)
+            x = ((x0 + x1) / 2 + u * math.cos(angle) - v * math.sin(angle)) / 2**level - 0.5
+            y = ((y0 + y1) / 2 + u * math.sin(angle) + v * math.cos(angle)) / 2**level - 0.5
+            x, y = min(max(x, 0), mip.shape[2] - 1), min(max(y, 0), mip.shape[1] - 1)
+            left, top = int(x), int(y)
+            right, below = min(left + 1, mip.shape[2] - 1), min(top + 1, mip.shape[1] - 1)
+            upper = mip[:, top, left] * (1 - x + left) + mip[:, top, right] * (x - left)
+            lower = mip[:, below, left] * (1 - x + left) + mip[:, below, right] * (x - left)
+            out[:, j // 4, i // 4] += (upper * (1 - y + top) + lower * (y - top)) / 16
+    return out
+
+
+@pytest.mark.parametrize(
+    ("box", "angle"),
+    [
+        ((3.0, 4.0, 9.0, 12.0), 0.3),
+        ((0.0, 0.0, 40.0, 33.0), 1.2),
+        ((-9.0, 5.0, 30.0, 50.0), -2.0),
+        ((1.0, 2.0, 60.0, 61.0), 0.0),
+    ],
+)
+def test_rotated_boxes_against_their_definition(box, angle):
+    image = torch.rand(1, 3, 61, 67, dtype=torch.float64)
+    found = sample_rotated(image, torch.tensor([[box]], dtype=torch.float64), torch.tensor([[angle]]).double(), leaf=3)
+    assert np.allclose(found[0, 0].numpy(), naive_rotated(image[0].numpy(), box, angle, 3), atol=1e-9)
 
 
 def test_turned_by_nothing_is_nearly_the_area_average():

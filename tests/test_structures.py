@@ -54,6 +54,11 @@ def test_cat_of_kinds_is_sampled_by_the_general_method():
     assert Allocation.cat([batch(), uniform]).kind == "box"
 
 
+def test_leaves_do_not_mix():
+    with pytest.raises(AllocatorError, match=r"leaves of \[8, 16\] pixels"):
+        Allocation.cat([batch(), homunculus.allocate(torch.rand(16, 16), 40, leaf=8)])
+
+
 def test_pack_and_unpack_are_inverse():
     parts = [batch(2, 40), batch(1, 64)]
     packed = PackedAllocation.pack(parts)

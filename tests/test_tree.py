@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 import homunculus
 from homunculus.allocation.heap import heap_allocation
 from homunculus.allocation.hierarchical import HierarchicalAllocator, detail_masses, foveated_density
-from homunculus.allocation.soft import gumbel, soft_cut
 from homunculus.allocation.tree import longest_prefix, tree_over
-from homunculus.density import normalise, with_floor
+from homunculus.density import normalise
 from homunculus.errors import AllocatorError, BudgetError, DensityError
 from homunculus.geometry import root_level
-from homunculus.pyramid import ImagePyramid, mass_pyramid
+from homunculus.pyramid import ImagePyramid, gaussian_pyramid, laplacian_pyramid
 from homunculus.reconstruct import reconstruct
-from homunculus.sampling import sample
-from homunculus.structures import Allocation, View, VisualTokens
+from homunculus.structures import Allocation, View, canonical_order
 from tests.strategies import densities
 
 
@@ -140,7 +138,7 @@ def test_depth_sets_the_roots():
         assert allocation.levels[~allocation.is_context].max() <= depth
         assert len(heap_allocation(density[0].numpy(), 200, depth)) == 200
     assert histogram(plain(20, depth=6)(view_of(density))) == [4, 3, 3, 3, 3, 3]  # one root, followed to the bottom
-    for depth in (-1, 0, 1, 2, 7, 99):
+    for depth in (1, 2, 7, 99):
         with pytest.raises(AllocatorError, match=f"depth={depth} makes .* use a depth from"):
             plain(64, depth=depth)(view_of(density))
 
@@ -162,6 +160,13 @@ def test_options_that_make_no_sense():
         plain(16).nested(view, [])
     with pytest.raises(AllocatorError, match="context_level"):
         plain(16, context_level=0)
+    with pytest.raises(AllocatorError, match="depth is a level"):
+        plain(16, depth=-1)
+    for bad in (-1.0, float("nan"), float("inf")):
+        density = view.density.clone()
+        density[0, 3, 3] = bad
+        with pytest.raises(DensityError, match="finite and at least 0"):
+            plain(16)(view_of(density))
     with pytest.raises(DensityError, match=r"\[1, 8, 8\], but the view's grid is \[1, 16, 16\]"):
         HierarchicalAllocator(lambda view: torch.ones(1, 8, 8, dtype=torch.float64), 16)(view)
 
@@ -218,94 +223,52 @@ def test_a_clipped_cell_with_one_child_is_not_kept_twice():
     assert allocation.boxes[0].unique(dim=0).shape[0] == 20
 
 
-# ----------------------------------------------------------------------------------------------------------- relaxation
-
-
-def soft_masses(density: torch.Tensor, level: int) -> torch.Tensor:
-    tree = tree_over(density.shape[2], density.shape[1], level)
-    return tree.concatenate(mass_pyramid(density, level), lowest=1)[:, tree.flat[: tree.internal]]
-
-
-@pytest.mark.parametrize("grid", [(32, 32), (29, 21)])
-@pytest.mark.parametrize("temperature", [0.01, 0.1, 1.0])
-def test_soft_weights_sum_to_one_over_every_pixel(grid, temperature):
-    density = with_floor(normalise(torch.rand(2, grid[1], grid[0], dtype=torch.float64) ** 4))
-    soft = plain(64).soft(view_of(density), temperature)
-    total = torch.zeros_like(density)
-    for level, weight in enumerate(soft.weights):
-        assert (weight >= 0).all()
-        total += weight.repeat_interleave(1 << level, 1).repeat_interleave(1 << level, 2)[:, : grid[1], : grid[0]]
-    assert torch.allclose(total, torch.ones_like(total), atol=1e-12)
-    hard = plain(64)(view_of(density))
-    assert torch.allclose(soft.tokens(), (64 - hard.is_context.sum(1)).double(), atol=1e-6)
-
-
-def test_cold_soft_cut_is_the_hard_cut():
-    density = with_floor(normalise(torch.rand(1, 32, 32, dtype=torch.float64) ** 4))
-    soft = plain(100).soft(view_of(density), temperature=1e-4)
-    hard = plain(100)(view_of(density))
-    for level, x, y in zip(hard.levels[0].long(), hard.boxes[0, :, 0].long(), hard.boxes[0, :, 1].long(), strict=True):
-        weight = soft.weights[level][0, y // (16 << level), x // (16 << level)]
-        split = soft.split[level][0, y // (16 << level), x // (16 << level)] if level else 0.0
-        assert weight > 0.4 or split > 0.4  # a token, or a split cell kept as context
-
-
-@pytest.mark.parametrize("grid", [(8, 8), (7, 6)])
-def test_soft_cut_gradient(grid):
-    level = root_level(*grid, 16)
-    tree = tree_over(*grid, level)
-
-    def weights(log_density):
-        soft = soft_cut(tree, soft_masses(log_density.exp(), level), 16, temperature=0.5, validate=False)
-        return tuple(w for w in soft.weights)
-
-    log_density = torch.randn(1, grid[1], grid[0], dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(weights, log_density)
-
-
-def test_a_density_learns_to_look_where_detail_pays():
-    """Only trains if the gradient points the right way: reward fine cells in one corner."""
-    log_density = torch.zeros(1, 16, 16, dtype=torch.float64, requires_grad=True)
-    optimiser = torch.optim.Adam([log_density], lr=0.3)
-    for _ in range(60):
-        view = view_of(with_floor(normalise(log_density.exp())))
-        fine = plain(40).soft(view, temperature=0.3).weights[0]
-        optimiser.zero_grad()
-        (-fine[0, :4, :4].sum()).backward()
-        optimiser.step()
-    allocation = plain(40)(view_of(normalise(log_density.detach().exp())))
-    finest = allocation.boxes[0][allocation.levels[0] == 0]
-    assert len(finest) == 16 and (finest[:, 2:] <= 64).all()
-
-
-def test_noise_goes_on_leaves_and_keeps_the_tree_whole():
-    density = gumbel(
-        torch.rand(4, 64, 64, dtype=torch.float64) + 0.1, scale=1.0, generator=torch.Generator().manual_seed(1)
-    )
-    assert (density > 0).all()
-    assert (homunculus.coverage(plain(273)(view_of(density))).union == 1).all()
-    again = gumbel(torch.ones(1, 4, 4, dtype=torch.float64), 1.0, torch.Generator().manual_seed(1))
-    assert not torch.equal(
-        again, gumbel(torch.ones(1, 4, 4, dtype=torch.float64), 1.0, torch.Generator().manual_seed(2))
-    )
-
-
-def test_soft_cut_wants_a_positive_density():
-    with pytest.raises(DensityError, match="above 0 everywhere"):
-        plain(16).soft(view_of(torch.zeros(1, 16, 16, dtype=torch.float64)))
-
-
 # -------------------------------------------------------------------------------------------------------------- details
 
 
-def test_foveated_density_is_half_and_half():
+def test_foveated_density_mixes_as_asked():
     density = torch.rand(2, 16, 16, dtype=torch.float64)
     fixations = torch.tensor([[[40.0, 40.0, 1.0]], [[0.0, 0.0, 0.0]]], dtype=torch.float64)
     view = view_of(density, fixations=fixations)
-    both = foveated_density(view, floor=0.0)
     gaze = foveated_density(view, fixation_share=1.0, floor=0.0)
-    assert torch.allclose(both[0], 0.5 * normalise(density)[0] + 0.5 * gaze[0])
-    assert torch.equal(both[1], normalise(density)[1])  # nobody looks: relevance alone
+    for share in (0.3, 0.5):
+        both = foveated_density(view, fixation_share=share, floor=0.0)
+        assert torch.allclose(both[0], (1 - share) * normalise(density)[0] + share * gaze[0], rtol=1e-12)
+        assert torch.equal(both[1], normalise(density)[1])  # nobody looks: relevance alone
+
+
+def test_foveated_density_has_a_floor():
+    one_hot = torch.zeros(1, 16, 16, dtype=torch.float64)
+    one_hot[0, 3, 3] = 1.0
+    assert torch.allclose(foveated_density(view_of(one_hot))[0, 10:], torch.tensor(0.02 / 256, dtype=torch.float64))
+    assert foveated_density(view_of(one_hot), floor=0.0)[0, 10:].max() == 0
+    peaked = torch.rand(32, 32)
+    peaked[:8, :8] *= 100
+    coarse, none = (homunculus.allocate(peaked, 100, floor=f).boxes for f in (0.9, 0.0))
+    assert not torch.equal(coarse, none)
+
+
+def test_geometry_of_the_cells():
+    """Centres are the middles of the boxes; eccentricity is their distance to the nearest fixation, in leaves."""
+    allocation = homunculus.allocate(torch.rand(30, 40), 100, image_size=(700, 500), fixation=[(100, 50), (600, 400)])
+    boxes = allocation.boxes[0].double()
+    middles = (boxes[:, :2] + boxes[:, 2:]) / 2
+    assert torch.allclose(allocation.centers[0].double(), middles, atol=1e-4)
+    points = torch.tensor([[100.0, 50.0], [600.0, 400.0]], dtype=torch.float64)
+    side = (700 / 40 * 500 / 30) ** 0.5
+    assert torch.allclose(allocation.eccentricity[0].double(), torch.cdist(middles, points).amin(1) / side, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_canonical_order_survives_rounding(seed):
+    """Clipped grids at odd scales: the order of the tree is the order of the float32 centres it reports."""
+    generator = torch.Generator().manual_seed(seed)
+    gw, gh, width, height = (int(n) for n in torch.randint(5, 90, (4,), generator=generator))
+    density = torch.rand(8, gh, gw, generator=generator, dtype=torch.float64) ** 4
+    budget = min(60, gw * gh)
+    allocation = plain(budget)(View(density, (width, height)))
+    order = canonical_order(allocation.centers, allocation.levels, allocation.is_context)
+    assert torch.equal(order, torch.arange(budget).expand(8, -1))
 
 
 def test_detail_tree_masses_are_the_error_of_each_cell():
@@ -335,16 +298,34 @@ def test_detail_tree_beats_a_uniform_grid_at_reconstruction():
     assert errors["detail-tree"] < 0.5 * errors["uniform"]
 
 
-def test_detail_tree_first_split_removes_the_most_error():
-    """The first split of a best-first list is the best single split, measured on reconstructions."""
-    image = torch.rand(1, 3, 128, 128)
-    image[..., 64:, :64] = 0.5
-    pyramid = ImagePyramid(image, (8, 8))
-    view = view_of(torch.ones(1, 8, 8, dtype=torch.float64), pyramid=pyramid)
-    allocation = HierarchicalAllocator(detail_masses, 16, depth=3)(view)
-    tokens = VisualTokens(sample(image, allocation), allocation)
-    assert (reconstruct(tokens).images - image).square().mean() < 0.09
-    assert allocation.levels[0][(allocation.centers[0][:, 0] < 64) & (allocation.centers[0][:, 1] > 64)].min() == 2
+def test_detail_tree_weighs_error_by_relevance():
+    """Against the sum written out: every pixel of every band, times the mean relevance under it."""
+    image = torch.rand(1, 3, 32, 32)
+    density = normalise(torch.rand(1, 16, 16, dtype=torch.float64) ** 3)
+    pyramid = ImagePyramid(image, (16, 16), leaf=2)  # a leaf of 2 pixels, so that bands grow beyond leaves
+    masses = detail_masses(View(density, (32, 32), leaf=2, pyramid=pyramid), floor=0.0)
+    levels = gaussian_pyramid(image, 5)
+    bands = laplacian_pyramid(levels)
+    expected = torch.zeros(1, 32, 32, dtype=torch.float64)  # by pixel
+    for level in range(1, 5):
+        band = bands[level - 1].double().square().mean(1)
+        step = 1 << (level - 1)
+        by_pixel = density.repeat_interleave(2, 1).repeat_interleave(2, 2)
+        mean = torch.nn.functional.avg_pool2d(by_pixel, step)  # relevance of a leaf, averaged under a band pixel
+        expected += (band * mean).repeat_interleave(step, 1).repeat_interleave(step, 2)
+        by_cell = torch.nn.functional.avg_pool2d(expected[:, None], 2 << level, divisor_override=1)[:, 0]
+        assert torch.allclose(masses[level], by_cell, rtol=1e-4), level
+
+
+def test_detail_tree_looks_where_it_is_relevant():
+    """Two equal patches of noise: the relevant one gets the finer cells."""
+    image = torch.full((1, 3, 256, 256), 0.5)
+    image[..., 32:96, 32:96] = image[..., 160:224, 160:224] = torch.rand(1, 3, 64, 64)
+    relevance = torch.zeros(16, 16)
+    relevance[8:, 8:] = 1.0
+    allocation = homunculus.foveate(image, budget=40, allocator="detail-tree", relevance=relevance).allocation
+    fine = allocation.centers[0][allocation.levels[0] == allocation.levels.min()]
+    assert (fine > 128).all()
 
 
 def test_the_prefix_bound_is_never_too_short():

@@ -12,7 +12,7 @@ from homunculus.allocation.hierarchical import HierarchicalAllocator
 from homunculus.allocation.registry import DEFAULT, Allocator, allocators, get_allocator, register
 from homunculus.density import as_density
 from homunculus.errors import BudgetError, ImageError
-from homunculus.geometry import Size, check_leaf
+from homunculus.geometry import Size, check_leaf, check_leaves
 from homunculus.relevance import as_fixations, stack_fixations
 from homunculus.structures import Allocation, PackedAllocation, View
 
@@ -59,11 +59,7 @@ def allocate(
     budget = check_budget(budget)
     density = as_density(density, validate=validate)
     gh, gw = density.shape[1:]
-    if gw * gh < budget:
-        raise BudgetError(
-            f"a density of {gw}x{gh} leaves has {gw * gh} of them, fewer than the budget of {budget}: "
-            "give a finer map or a smaller budget"
-        )
+    check_leaves((gw, gh), budget)
     size = (gw * check_leaf(leaf), gh * leaf) if image_size is None else _size(image_size)
     fixations = None
     if fixation is not None:

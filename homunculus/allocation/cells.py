@@ -31,7 +31,9 @@ def make_allocation(
     b, n = cells.shape[:2]
     size, grid = view.image_size, view.grid
     boxes = to_pixels(cells, grid, size)
-    centers = (boxes[..., :2].double() + boxes[..., 2:].double()) / 2
+    # From the exact centre in leaf units, not from rounded boxes: cells in one row must have one and the same y.
+    x, y = ((cells[..., i] + cells[..., i + 2]) / 2 * size[i] / grid[i] for i in (0, 1))
+    centers = torch.stack((x, y), dim=-1)
     area = (cells[..., 2] - cells[..., 0]) * (cells[..., 3] - cells[..., 1])
     fields = {
         "boxes": boxes,
@@ -40,8 +42,8 @@ def make_allocation(
         "eccentricity": eccentricity(centers, view.fixations, grid, size).float(),
         "scores": (box_mass(view.relevance, cells) if scores is None else scores).float(),
         "is_context": torch.zeros(b, n, dtype=torch.bool, device=view.device) if is_context is None else is_context,
-        "angle": torch.zeros(b, n, device=view.device) if angle is None else angle,
-        "sector": torch.full((b, n, 4), torch.nan, device=view.device) if sector is None else sector,
+        "angle": torch.zeros_like(centers[..., 0], dtype=torch.float32) if angle is None else angle,
+        "sector": torch.full_like(cells, torch.nan, dtype=torch.float32) if sector is None else sector,
     }
     if not in_order:
         order = canonical_order(fields["centers"], fields["levels"], fields["is_context"])

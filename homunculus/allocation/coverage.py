@@ -9,6 +9,8 @@ from torch import Tensor
 from homunculus.geometry import Size
 from homunculus.structures import Allocation
 
+POINTS = 512
+
 
 class Coverage(NamedTuple):
     """Per image: `union`, the share of its area inside some cell; `multiplicity`, how many cells hold such a place."""
@@ -18,14 +20,19 @@ class Coverage(NamedTuple):
 
 
 def coverage(allocation: Allocation, max_level: float = torch.inf) -> Coverage:
-    """The exact union of the boxes' areas, context tokens excluded; `max_level` counts only cells that fine.
+    """The union of the cells' areas, context tokens excluded; `max_level` counts only cells that fine.
+
+    Exact for axis-aligned boxes; rotated ones are counted at 512 x 512 points.
 
     >>> import homunculus
     >>> coverage(homunculus.allocate(torch.rand(64, 64), budget=273)).union.tolist()
     [1.0]
     """
     counted = ~allocation.is_context & (allocation.levels <= max_level)
-    each = [_cover(allocation.boxes[i][counted[i]].double(), size) for i, size in enumerate(allocation.image_sizes)]
+    each = []
+    for i, size in enumerate(allocation.image_sizes):
+        boxes, angle = allocation.boxes[i][counted[i]].double(), allocation.angle[i][counted[i]].double()
+        each.append(_cover_rotated(boxes, angle, size) if allocation.kind == "rotated" else _cover(boxes, size))
     union, multiplicity = torch.tensor(each, dtype=torch.float64, device=allocation.device).unbind(1)
     return Coverage(union, multiplicity)
 
@@ -50,3 +57,17 @@ def _cover(boxes: Float64[Tensor, "n 4"], size: Size) -> tuple[float, float]:
     covered = torch.where(boxes_over > 0, area, 0).sum()
     multiplicity = (boxes_over * area).sum() / covered if covered > 0 else covered
     return (covered / area.sum()).item(), multiplicity.item()
+
+
+def _cover_rotated(boxes: Float64[Tensor, "n 4"], angle: Float64[Tensor, "n"], size: Size) -> tuple[float, float]:
+    points = (torch.arange(POINTS, dtype=torch.float64, device=boxes.device) + 0.5) / POINTS
+    x0, y0, x1, y1 = boxes[..., None].unbind(1)
+    cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+    hits = torch.zeros(POINTS, POINTS, dtype=torch.int64, device=boxes.device)
+    for row, y in enumerate((points * size[1]).tolist()):
+        dx, dy = points * size[0] - (x0 + x1) / 2, y - (y0 + y1) / 2
+        along, across = dx * cos + dy * sin, dy * cos - dx * sin
+        inside = (along.abs() <= (x1 - x0) / 2) & (across.abs() <= (y1 - y0) / 2)
+        hits[row] = inside.sum(0)
+    covered = (hits > 0).double().mean()
+    return covered.item(), (hits.double().mean() / covered).item() if covered > 0 else 0.0

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from homunculus.allocation.cells import leaf_cells, make_allocation
 from homunculus.allocation.registry import register
-from homunculus.errors import AllocatorError, BudgetError
-from homunculus.geometry import spread_order
+from homunculus.errors import AllocatorError
+from homunculus.geometry import check_leaves, spread_order
 from homunculus.structures import Allocation, View
 
 
@@ -32,26 +32,23 @@ def uniform(view: View, budget: int, *, seed: int = 0) -> Allocation:
 @register("topk", "the most relevant leaves: sharp where it looks, blind elsewhere")
 def topk(view: View, budget: int, *, seed: int = 0) -> Allocation:
     """The N leaves of highest density; equal ones are taken spread over the image."""
-    return _leaves(view, budget, first_leaves(view.density, budget, "topk"))
+    return _leaves(view, budget, first_leaves(view.density, budget))
 
 
 @register("random", "leaves drawn at random, the same ones for the same image and seed")
 def random(view: View, budget: int, *, seed: int | Int64[Tensor, "b"] = 0) -> Allocation:
     """N leaves without replacement, drawn from `seed` (one for all, or one per image) and the image's own density."""
-    return _leaves(view, budget, first_leaves(random_keys(view, seed), budget, "random"))
+    return _leaves(view, budget, first_leaves(random_keys(view, seed), budget))
 
 
-def first_leaves(keys: Tensor, budget: int, who: str) -> Int64[Tensor, "b n"]:
+def first_leaves(keys: Tensor, budget: int) -> Int64[Tensor, "b n"]:
     """The row-major indices of the `budget` highest keys `[B, gh, gw]`; ties are taken in spreading order.
 
-    >>> first_leaves(torch.ones(1, 4, 4), 4, "topk")
+    >>> first_leaves(torch.ones(1, 4, 4), 4)
     tensor([[ 0,  8,  2, 10]])
     """
     gh, gw = keys.shape[1:]
-    if gh * gw < budget:
-        raise BudgetError(
-            f"{who} picks among {gw}x{gh} = {gw * gh} leaves, fewer than the budget of {budget}: give a finer density"
-        )
+    check_leaves((gw, gh), budget)
     spread = spread_order(gw, gh, keys.device)
     order = torch.sort(keys.flatten(1)[:, spread], dim=1, descending=True, stable=True).indices
     return spread[order[:, :budget]]
@@ -68,8 +65,13 @@ def random_keys(view: View, seed: int | Int64[Tensor, "b"]) -> Int64[Tensor, "b 
     Integer arithmetic wraps and is associative, so the draw is the same alone and in a batch, on any device, without a
     generator and without asking the device for anything.
     """
-    if not isinstance(seed, Tensor) and not -(1 << 63) <= seed < 1 << 63:
-        raise AllocatorError(f"a seed is a 64-bit integer, got {seed}")
+    if isinstance(seed, Tensor):
+        if seed.shape != (view.batch,) or seed.is_floating_point():
+            raise AllocatorError(
+                f"seeds are whole numbers, one for each of {view.batch} images, got {list(seed.shape)}"
+            )
+    elif not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
+        raise AllocatorError(f"a seed is a 64-bit whole number, got {seed!r}")
     gw, gh = view.grid
     place = torch.arange(gw * gh, device=view.device)
     bits = view.density.contiguous().view(torch.int64).flatten(1)

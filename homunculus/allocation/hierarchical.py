@@ -33,8 +33,8 @@ class HierarchicalAllocator:
 
     `depth` sets the level of the roots (default: about budget/16 of them). `context_level` keeps a token for every
     split cell of at least that level, out of the same budget; where the count would not come out, up to three of them
-    go without. `reduce="max"` splits by the peak inside a cell, not by the sum. The density is taken as it is: finite
-    and nonnegative is the caller's promise here, and `homunculus.allocate` checks it.
+    go without. `reduce="max"` splits by the peak inside a cell, not by the sum. `validate=False` leaves out the check
+    that the density is finite and nonnegative, which waits for the device.
 
     >>> view = View(torch.rand(2, 64, 64, dtype=torch.float64), image_size=(1024, 1024))
     >>> allocate = HierarchicalAllocator(lambda view: view.density, budget=100)
@@ -47,12 +47,15 @@ class HierarchicalAllocator:
     depth: int | None = None
     context_level: int | None = None
     reduce: Reduce = "sum"
+    validate: bool = True
 
     def __post_init__(self) -> None:
         if self.reduce not in ("sum", "max"):
             raise AllocatorError(f"reduce must be 'sum' or 'max', got '{self.reduce}'")
-        if self.context_level is not None and self.context_level < 1:
-            raise AllocatorError(f"context_level must be at least 1 (leaves are never split), got {self.context_level}")
+        for name in ("depth", "context_level"):
+            level = getattr(self, name)
+            if level is not None and (not isinstance(level, int) or level < 1):
+                raise AllocatorError(f"{name} is a level of cells that can be split, 1 or more, got {level!r}")
 
     def __call__(self, view: View) -> Allocation:
         tree = self._tree(view)
@@ -83,18 +86,18 @@ class HierarchicalAllocator:
         depth = root_level(gw, gh, min(budgets)) if self.depth is None else self.depth
         return [replace(self, budget=budget, depth=depth)(view) for budget in budgets]
 
-    def soft(self, view: View, temperature: float = 0.1, validate: bool = True) -> SoftCells:
+    def soft(self, view: View, temperature: float = 0.1) -> SoftCells:
         """The relaxed allocation, differentiable in the density: see allocation/soft.py."""
         tree = self._tree(view)
-        return soft_cut(tree, self._masses(view, tree), self.budget, temperature, validate)
+        return soft_cut(tree, self._masses(view, tree), self.budget, temperature, self.validate)
 
     def _tree(self, view: View) -> Tree:
         gw, gh = view.grid
         level = root_level(gw, gh, self.budget)  # also refuses budgets no tree can meet
         if self.depth is not None:
-            roots = cells_across(gw, max(0, self.depth)) * cells_across(gh, max(0, self.depth))
+            roots = cells_across(gw, self.depth) * cells_across(gh, self.depth)
             deepest = (max(gw, gh) - 1).bit_length()
-            if not 1 <= self.depth <= deepest or roots > max(1, self.budget // 3):
+            if self.depth > deepest or roots > max(1, self.budget // 3):
                 raise AllocatorError(
                     f"depth={self.depth} makes {roots} roots of {gw}x{gh} leaves for {self.budget} tokens: "
                     f"use a depth from {level} to {deepest}"
@@ -111,7 +114,14 @@ class HierarchicalAllocator:
             )
         if isinstance(levels, Tensor):
             levels = mass_pyramid(levels, tree.root_level, self.reduce)
-        return tree.concatenate(levels, lowest=1)[:, tree.flat[: tree.internal]]
+        masses = tree.concatenate(levels, lowest=1)[:, tree.flat[: tree.internal]]
+        if self.validate and not bool(_sound(leaves) & _sound(masses)):
+            raise DensityError("the density is negative, NaN or too large to sum: it must be finite and at least 0")
+        return masses
+
+
+def _sound(x: Tensor) -> Tensor:
+    return ((x >= 0) & (x < torch.inf)).all()
 
 
 def foveated_density(
@@ -124,15 +134,13 @@ def foveated_density(
     >>> foveated_density(view).unique().numel()
     1
     """
-    if not (e0 > 0 and 0 <= fixation_share <= 1 and 0 <= floor <= 1):
-        raise AllocatorError(
-            f"need e0 above 0 and fixation_share and floor in 0..1, got {e0=}, {fixation_share=}, {floor=}"
-        )
+    if not (e0 > 0 and 0 <= fixation_share <= 1):
+        raise AllocatorError(f"need e0 above 0 and fixation_share from 0 to 1, got {e0=}, {fixation_share=}")
     density = view.relevance
     if view.fixations is not None:
         gaze = fixation_density(view.fixations, view.grid, view.image_size, e0)
         looking = (view.fixations[..., 2] > 0).any(1)[:, None, None]
-        share = torch.where(looking, fixation_share, 0.0)
+        share = looking.double() * fixation_share
         density = (1 - share) * density + share * gaze
     return with_floor(density, floor)
 
@@ -159,10 +167,10 @@ def foveated_pyramid(
 ) -> Allocation:
     """The default. `e0` in leaves: small compresses the periphery, large treats all places alike."""
     density = partial(foveated_density, e0=e0, fixation_share=fixation_share, floor=floor)
-    return HierarchicalAllocator(density, budget, depth, context_level, reduce)(view)
+    return HierarchicalAllocator(density, budget, depth, context_level, reduce, validate=False)(view)
 
 
-def detail_masses(view: View) -> list[Float64[Tensor, "b _h _w"]]:
+def detail_masses(view: View, floor: float = FLOOR) -> list[Float64[Tensor, "b _h _w"]]:
     """The relevance-weighted squared error of showing each cell by its own average: what splitting it down removes.
 
     m(cell) = sum of m(children) + sum of relevance * band^2, the band being what splitting this cell adds. Not a pooled
@@ -170,7 +178,7 @@ def detail_masses(view: View) -> list[Float64[Tensor, "b _h _w"]]:
     """
     pyramid = view.pixels("detail-tree")
     gw, gh = view.grid
-    weights = mass_pyramid(view.relevance, (max(gw, gh) - 1).bit_length())
+    weights = mass_pyramid(with_floor(view.relevance, floor), (max(gw, gh) - 1).bit_length())
     masses = [torch.zeros_like(view.relevance)]
     for level in range(1, len(weights)):
         band = level - 1
@@ -193,8 +201,10 @@ def detail_tree(
     budget: int,
     *,
     seed: int = 0,
+    floor: float = FLOOR,
     depth: int | None = None,
     context_level: int | None = None,
 ) -> Allocation:
     """Level of detail by error, as a renderer chooses it: smooth areas stay coarse however relevant they are."""
-    return HierarchicalAllocator(detail_masses, budget, depth, context_level)(view)
+    density = partial(detail_masses, floor=floor)
+    return HierarchicalAllocator(density, budget, depth, context_level, validate=False)(view)

@@ -1,53 +1,64 @@
 """A token for every stratum, the rest by relevance: `topk` that cannot abandon a region."""
 
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from homunculus.allocation.cells import leaf_cells, make_allocation
 from homunculus.allocation.registry import register
+from homunculus.density import fold_sum
 from homunculus.errors import AllocatorError, BudgetError
-from homunculus.geometry import Size, spread_order
+from homunculus.geometry import Size, check_leaves, spread_order
 from homunculus.structures import Allocation, View
 
 
 @register("stratified", "each stratum of a coarse grid keeps a token, the rest go by relevance")
-def stratified(view: View, budget: int, *, seed: int = 0, strata: int | Size = 4) -> Allocation:
+def stratified(view: View, budget: int, *, seed: int = 0, strata: Any = 4) -> Allocation:
     """`strata` x `strata` regions (or (columns, rows)), each with at least one leaf, shares by largest remainder."""
     gw, gh = view.grid
-    columns, rows = (strata, strata) if isinstance(strata, int) else strata
-    if columns < 1 or rows < 1:
-        raise AllocatorError(f"stratified needs at least 1x1 strata, got {columns}x{rows}")
+    columns, rows = _strata(strata)
     columns, rows = min(columns, gw), min(rows, gh)  # a stratum is never narrower than a leaf
     if budget < columns * rows:
         raise BudgetError(
             f"stratified promises a token to each of {columns}x{rows} strata and the budget is {budget}: "
             f"use at least {columns * rows} tokens or fewer strata"
         )
-    if budget > view.leaves:
-        raise BudgetError(
-            f"a grid of {gw}x{gh} = {view.leaves} leaves has fewer than the budget of {budget}: give a finer density"
-        )
+    check_leaves(view.grid, budget)
     column = torch.arange(gw, device=view.device) * columns // gw
     row = torch.arange(gh, device=view.device) * rows // gh
     stratum = (row[:, None] * columns + column).flatten()  # [leaves]
-    density = view.relevance.flatten(1)
-    capacity = torch.zeros(columns * rows, dtype=torch.int64, device=view.device)
-    capacity = capacity.scatter_add_(0, stratum, torch.ones_like(stratum))
+    capacity = _group_sum(_group_sum(torch.ones_like(view.density[:1]), columns, 2), rows, 1).flatten().long()
+    relevance = _group_sum(_group_sum(view.relevance, columns, 2), rows, 1).flatten(1)
 
     # Leaves by stratum, heaviest first inside each, ties spread: two stable sorts.
+    density = view.relevance.flatten(1)
     spread = spread_order(gw, gh, view.device)
     by_mass = spread[torch.sort(density[:, spread], dim=1, descending=True, stable=True).indices]
     by_stratum = by_mass.gather(1, torch.sort(stratum[by_mass], dim=1, stable=True).indices)
     start = capacity.cumsum(0) - capacity
     place = torch.arange(view.leaves, device=view.device) - start[stratum[by_stratum]]  # rank inside the stratum
-
-    relevance = torch.zeros(view.batch, columns * rows, dtype=torch.float64, device=view.device)
-    relevance = relevance.scatter_add_(1, stratum[by_stratum], density.gather(1, by_stratum))
     chosen = place < share_tokens(relevance, capacity, budget).gather(1, stratum[by_stratum])
     # The chosen ones moved to the front, in order: exactly `budget` of them in every image.
     leaves = by_stratum.gather(1, torch.sort(~chosen, dim=1, stable=True).indices[:, :budget])
     return make_allocation(view, leaf_cells(leaves, gw), "dyadic", scores=density.gather(1, leaves))
+
+
+def _strata(strata: Any) -> Size:
+    pair = strata if isinstance(strata, (tuple, list)) else (strata, strata)
+    if len(pair) != 2 or not all(isinstance(n, (int, np.integer)) and n > 0 for n in pair):
+        raise AllocatorError(f"strata is a positive whole number or a pair (columns, rows) of them, got {strata!r}")
+    return int(pair[0]), int(pair[1])
+
+
+def _group_sum(x: Float64[Tensor, "b h w"], groups: int, dim: int) -> Float64[Tensor, "b h2 w2"]:
+    """Sums over `groups` nearly equal runs of rows (dim 1) or columns (dim 2), each in a fixed order."""
+    n = x.shape[dim]
+    edges = [-(-i * n // groups) for i in range(groups + 1)]  # element k belongs to group k * groups // n
+    return torch.cat([fold_sum(x.narrow(dim, a, b - a), dim) for a, b in pairwise(edges)], dim=dim)
 
 
 def share_tokens(
@@ -80,6 +91,8 @@ def largest_remainder(
     tensor([[4, 2, 1]])
     """
     room = torch.where(weights > 0, room, 0)
+    # Beyond 250 orders of magnitude a weight is as good as the next one, and room/weight would overflow.
+    weights = torch.where(weights > 0, torch.maximum(weights, weights.amax(1, keepdim=True) * 1e-250), 0.0)
     # Raise a water level: place i holds min(room, level * weight). Places fill up in order of room/weight, so the level
     # is found between two of them.
     full_at = torch.where(room > 0, room / weights, torch.where(weights > 0, 0.0, torch.inf))

@@ -17,9 +17,10 @@ the work after the sort depends on the budget only. Over a grid whose sides are 
 are full and all splits cost 3; any other grid is covered from the top-left and its border cells are clipped.
 """
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from jaxtyping import Bool, Float64, Int64
@@ -74,15 +75,29 @@ class Tree:
         return torch.cat([levels[i].flatten(1) for i in range(self.root_level, lowest - 1, -1)], dim=1)
 
 
-@lru_cache(maxsize=32)
-@torch.inference_mode(False)  # the cached tables outlive whoever asked for them first
+_trees: OrderedDict[tuple, Tree] = OrderedDict()
+_trees_lock = threading.Lock()
+MAX_CACHED_NODES = 1 << 21  # some 150 MB of tables
+
+
 def tree_over(gw: int, gh: int, root_level: int, device: torch.device | str = "cpu") -> Tree:
-    """The quadtree over a grid, with roots of the given level.
+    """The quadtree over a grid, with roots of the given level. The ones used last are kept, up to a limit in nodes.
 
     >>> tree = tree_over(64, 64, 4)
     >>> tree.roots, tree.internal, tree.count
     (16, 1360, 5456)
     """
+    key = gw, gh, root_level, str(device)
+    with _trees_lock:
+        tree = _trees.pop(key, None) or _build_tree(gw, gh, root_level, device)
+        _trees[key] = tree  # last used, last out
+        while len(_trees) > 1 and sum(kept.count for kept in _trees.values()) > MAX_CACHED_NODES:
+            _trees.popitem(last=False)
+    return tree
+
+
+@torch.inference_mode(False)  # the tables outlive whoever asked for them first
+def _build_tree(gw: int, gh: int, root_level: int, device: torch.device | str) -> Tree:
     widths = torch.tensor([cells_across(gw, level) for level in range(root_level + 1)])
     heights = torch.tensor([cells_across(gh, level) for level in range(root_level + 1)])
     sizes = widths * heights

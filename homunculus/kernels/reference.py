@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
-from homunculus.kernels.resample import as_float, strip_rows
+from homunculus.kernels.resample import as_float, halve, strip_rows
 
 QUADRATURE = 4
 
@@ -21,7 +21,7 @@ QUADRATURE = 4
 def sample_boxes(
     images: Shaped[Tensor, "b 3 h w"], boxes: Float[Tensor, "b n 4"], leaf: int = 16
 ) -> Float[Tensor, "b n 3 leaf leaf"]:
-    """Exact area averages over axis-aligned boxes in pixels, fractions included.
+    """Exact area averages over axis-aligned boxes in pixels, fractions included; outside the image its border goes on.
 
     The integral of a piecewise constant image is bilinear between its corners, so (leaf+1)^2 reads of a summed-area
     table give all of a cell's averages at once, and their derivative in the box edges is the true one.
@@ -36,10 +36,13 @@ def sample_boxes(
     xs = x0[..., None] + (x1 - x0)[..., None] * steps  # [B, N, leaf+1], edges of the patch pixels
     ys = y0[..., None] + (y1 - y0)[..., None] * steps
     integral = torch.zeros((), dtype=torch.float64, device=images.device)
-    for top, bottom in strip_rows(images, (w, h), unit=1):
+    for top, bottom in strip_rows(images.shape, (w, h), device=images.device):
         table = F.pad(images[..., top:bottom, :].double().cumsum(2).cumsum(3), (1, 0, 1, 0))
-        part = _read_table(table, xs, ys.clamp(top, bottom) - top).diff(dim=-1).diff(dim=-2)
-        integral = integral + part
+        # Each edge moves in one strip only, or its gradient would be counted twice on a boundary; the first and the
+        # last strip go on for ever.
+        own = (ys >= (top if top > 0 else -torch.inf)) & (ys < (bottom if bottom < h else torch.inf))
+        edges = torch.where(own, ys, ys.detach().clamp(top, bottom))
+        integral = integral + _read_table(table, xs, edges - top).diff(dim=-1).diff(dim=-2)
     area = ((x1 - x0) * (y1 - y0) / leaf**2)[..., None, None, None]
     return _finish(integral.transpose(1, 2) / area, images)
 
@@ -96,9 +99,6 @@ def _gather(flat: Shaped[Tensor, "b 3 pixels"], place: Int64[Tensor, "b n k k"])
 
 def _upper_mips(images: Tensor, depth: int) -> tuple[Float[Tensor, "b 3 pixels"], dict[int, int], dict[int, int]]:
     """Mips 1..depth laid end to end, with start and width of each; odd borders average the pixels that exist."""
-
-    def halve(x: Tensor) -> Tensor:
-        return F.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False)
 
     # Channel by channel, because this is where uint8 becomes float.
     mip = torch.cat([halve(as_float(channel)) for channel in images.split(1, 1)], 1)

@@ -7,11 +7,15 @@ mates.
 """
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache, reduce
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor
+
+from homunculus.geometry import Size
 
 # How much float32 one strip of rows may take: large images are never turned into floats as a whole. On a CPU a strip
 # should stay near the caches (and below what the allocator maps anew each time); a GPU wants few large launches.
@@ -49,8 +53,17 @@ def as_float(x: Shaped[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
+def halve(x: Float[Tensor, "*batch h w"]) -> Float[Tensor, "*batch h2 w2"]:
+    """The mean of every 2x2 block, or of the pixels that exist where an odd side cuts it.
+
+    >>> halve(torch.tensor([[[0.0, 2.0, 7.0]]]))
+    tensor([[[1., 7.]]])
+    """
+    return F.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False)
+
+
 def area_resample(
-    x: Shaped[Tensor, "*batch h w"], size: tuple[int, int], rows: tuple[int, int] | None = None
+    x: Shaped[Tensor, "*batch h w"], size: Size, rows: tuple[int, int] | None = None
 ) -> Float[Tensor, "*batch h2 w2"]:
     """`x` resampled to `size` = (width, height) by exact area averages; integers and half precision become float32.
 
@@ -60,28 +73,53 @@ def area_resample(
     tensor([[1., 5.]])
     """
     h, w = x.shape[-2:]
-    width, height = size
-    first, last = rows or (0, height)
-    top, bottom = first * h // height, -(-last * h // height)  # the input rows below: only they become floats
-    x = x[..., top:bottom, :]
+    rows = rows or (0, size[1])
+    top, bottom = input_rows(h, size[1], rows)
+    return resample_span(x[..., top:bottom, :], (w, h), size, rows)
+
+
+def input_rows(h: int, height: int, rows: tuple[int, int]) -> tuple[int, int]:
+    """The input rows (of h) under these output rows (of `height`)."""
+    return rows[0] * h // height, -(-rows[1] * h // height)
+
+
+def resample_span(
+    x: Shaped[Tensor, "*batch h w"], whole: Size, size: Size, rows: tuple[int, int]
+) -> Float[Tensor, "*batch h2 w2"]:
+    """Output rows of the resampling of an image of `whole` size, of which `x` holds just the input rows it takes."""
+    (w, h), (width, height) = whole, size
+    top, bottom = input_rows(h, height, rows)
     x = as_float(x)
     if height != h:
         index, weight = area_taps(h, height, x.device)
-        index = (index[first:last] - top).clamp(max=bottom - top - 1)
-        x = _resample_axis(x, x.ndim - 2, index, weight[first:last])
+        index = (index[slice(*rows)] - top).clamp(max=bottom - top - 1)
+        x = _resample_axis(x, x.ndim - 2, index, weight[slice(*rows)])
     if width != w:
         x = _resample_axis(x, x.ndim - 1, *area_taps(w, width, x.device))
     return x
 
 
-def strip_rows(x: Shaped[Tensor, "*batch h w"], size: tuple[int, int], unit: int) -> list[tuple[int, int]]:
+def area_resample_in_strips(x: Shaped[Tensor, "*batch h w"], size: Size) -> Float[Tensor, "*batch h2 w2"]:
+    """`area_resample`, the input turned into floats strip by strip: for large images of few bits.
+
+    >>> area_resample_in_strips(torch.full((3, 100, 70), 51, dtype=torch.uint8), (7, 5)).round().unique().tolist()
+    [51.0]
+    """
+    return torch.cat([area_resample(x, size, rows) for rows in strip_rows(x.shape, size, device=x.device)], dim=-2)
+
+
+def strip_rows(
+    shape: Sequence[int], size: Size, unit: int = 1, device: torch.device | str = "cpu"
+) -> list[tuple[int, int]]:
     """Ranges of output rows, each a multiple of `unit` rows, such that a float32 strip stays within `STRIP_BYTES`.
 
-    >>> strip_rows(torch.empty(1, 3, 1024, 4096, dtype=torch.uint8), (4096, 1024), unit=256)
+    `shape` is the input's, [..., h, w]; `size` the output's (width, height).
+
+    >>> strip_rows((1, 3, 1024, 4096), (4096, 1024), unit=256)
     [(0, 256), (256, 512), (512, 768), (768, 1024)]
     """
     width, height = size
-    row_bytes = 4 * math.prod(x.shape[:-2]) * max(width, x.shape[-1] * x.shape[-2] / height)
-    strip_bytes = STRIP_BYTES.get(x.device.type, STRIP_BYTES["cuda"])
-    step = max(1, int(strip_bytes / row_bytes) // unit) * unit
+    row_bytes = 4 * math.prod(shape[:-2]) * max(width, shape[-1] * shape[-2] / height)
+    limit = STRIP_BYTES.get(torch.device(device).type, STRIP_BYTES["cuda"])
+    step = max(1, int(limit / row_bytes) // unit) * unit
     return [(start, min(start + step, height)) for start in range(0, height, step)]

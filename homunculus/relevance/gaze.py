@@ -48,13 +48,12 @@ def _points(fixation: Any, batch: int) -> list[Float64[Tensor, "f 2"]]:
         raise FixationError(f"cannot read a fixation from {type(fixation).__name__}: give {SHAPES}")
     if not isinstance(fixation, Tensor):
         try:
-            fixation = torch.from_numpy(np.asarray(fixation, dtype=np.float64))
+            fixation = torch.from_numpy(np.ascontiguousarray(fixation, dtype=np.float64))
         except (TypeError, ValueError):  # ragged: one list of points per image
-            nobody = torch.zeros(0, 2, dtype=torch.float64)
-            return _one_each(
-                [nobody if own is None or own in ([], ()) else _points(own, 1)[0] for own in fixation], batch
-            )
+            return _one_each([_points([] if own is None else own, 1)[0] for own in fixation], batch)
     points = fixation.double()
+    if points.numel() == 0:
+        return [points.new_zeros(0, 2)] * batch
     if points.shape[-1:] != (2,) or points.ndim not in (1, 2, 3):
         raise FixationError(f"fixations of shape {list(points.shape)}: give {SHAPES}")
     if points.ndim == 3:
@@ -123,5 +122,8 @@ def fixation_density(
 
 
 def _distance(dx: Tensor, dy: Tensor) -> Tensor:
-    # Not torch.hypot: square roots and products are rounded correctly wherever an element sits in a batch.
-    return (dx * dx + dy * dy).sqrt()
+    # Not torch.hypot: square roots and products are rounded correctly wherever an element sits in a batch. And no root
+    # of 0, whose gradient is infinite.
+    squared = dx * dx + dy * dy
+    apart = squared > 0
+    return torch.where(apart, torch.where(apart, squared, 1.0).sqrt(), 0.0)

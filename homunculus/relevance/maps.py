@@ -1,7 +1,7 @@
 """Where there is something to see: model-free relevance of pixels, one nonnegative value per leaf.
 
 Every map is built from operations that round each element on its own, so an image gets the same bits alone and in a
-batch.
+batch. Nothing here is differentiated: pixels say where to look, they are not trained to.
 """
 
 import torch
@@ -15,9 +15,11 @@ from homunculus.pyramid import ImagePyramid
 
 SURROUND_LEVELS = 2  # a surround is this many octaves wider than its centre
 CENTRE_SCALES = 3
+QUIET = 0.5 / 255  # contrast inside a leaf that is rounding, not detail
 NOISE = 6 / 255  # differences of colour that JPEG makes out of nothing
 
 
+@torch.no_grad()
 def uniform(pyramid: ImagePyramid) -> Float64[Tensor, "b gh gw"]:
     """The same everywhere: relevance that knows nothing.
 
@@ -29,6 +31,7 @@ def uniform(pyramid: ImagePyramid) -> Float64[Tensor, "b gh gw"]:
     return normalise(ones)
 
 
+@torch.no_grad()
 def detail(pyramid: ImagePyramid) -> Float64[Tensor, "b gh gw"]:
     """What exists: root-mean-square contrast inside each leaf, from the Laplacian bands that fit into it.
 
@@ -40,9 +43,11 @@ def detail(pyramid: ImagePyramid) -> Float64[Tensor, "b gh gw"]:
     for band in range(1, pyramid.inner_bands):
         energy = energy + pyramid.energy[band].double()
     # The root: one black rule across a page should not outweigh a paragraph by the square of its contrast.
-    return normalise(energy.sqrt())
+    contrast = energy.sqrt() / pyramid.leaf
+    return normalise((contrast - QUIET).clamp(min=0))
 
 
+@torch.no_grad()
 def saliency(pyramid: ImagePyramid) -> Float64[Tensor, "b gh gw"]:
     """Where it stands out, from its surround and from the whole image: intensity and two colour axes, three octaves.
 

@@ -63,8 +63,10 @@ def _parts(source: Source | Mixture | Mapping[Source, float] | None) -> Mixture:
             raise RelevanceError(
                 "a relevance mixture is a list of (source, weight) pairs, such as [('detail', 0.5), (scorer, 0.5)]"
             )
-        if any(not weight >= 0 for _, weight in source) or not sum(weight for _, weight in source) > 0:
-            raise RelevanceError(f"relevance weights must be at least 0 and not all 0, got {[w for _, w in source]}")
+        weights = [weight for _, weight in source]
+        fine = all(isinstance(weight, (int, float)) and 0 <= weight < float("inf") for weight in weights)
+        if not fine or not sum(weights) > 0:
+            raise RelevanceError(f"relevance weights must be finite, at least 0 and not all 0, got {weights}")
         return source
     return [(cast(Source, source), 1.0)]
 

@@ -35,9 +35,9 @@ _NOT_C = r"(?! (?:name|initial|class))"
 
 # Longest meaning first; what a pattern has matched is taken out of the sentence before the next one looks.
 _PATTERNS: list[tuple[str, str]] = [
-    ("corners", r"\b(?:all |four |each |every |the )*corners\b"),
-    ("both", rf"\b(?P<v>{_V})[- ](?:most )?(?:and )?(?P<h>{_H})(?:[- ]hand)?\b(?P<corner> corner)?"),
-    ("both", r"\b(?P<h>left|right)[- ](?P<v>top|bottom)\b(?P<corner> corner)?"),
+    ("both", rf"\b(?P<v>{_V})[- ](?:most )?(?:and )?(?P<h>{_H})(?:[- ]hand)?\b(?P<corner> corners?)?"),
+    ("both", r"\b(?P<h>left|right)[- ](?P<v>top|bottom|upper|lower)\b(?P<corner> corners?)?"),
+    ("corners", r"\bcorners\b"),
     ("header", r"\b(?:page |running )?(?:header|letterhead|masthead)s?\b"),
     ("footer", r"\b(?:page |running )?(?:footer|footnote)s?\b"),
     ("margin", r"\b(?P<side>left|right|top|upper|bottom|lower)(?:[- ]hand)? (?:margin|edge|border)\b"),
@@ -67,7 +67,7 @@ def spatial_points(query: str) -> list[Point]:
     >>> spatial_points("Is this the right answer, and how much is left to pay?")
     []
     """
-    text = " ".join(query.lower().replace("‑", "-").replace("–", "-").split())
+    text = " ".join(query[:10_000].lower().replace("‑", "-").replace("–", "-").split())
     points: list[Point] = []
     for kind, pattern in _PATTERNS:
         for match in re.finditer(pattern, text):

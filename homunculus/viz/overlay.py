@@ -10,7 +10,7 @@ from torch import Tensor
 from homunculus.errors import ImageError
 from homunculus.geometry import Size
 from homunculus.images import load_images
-from homunculus.kernels.resample import area_resample
+from homunculus.kernels.resample import area_resample_in_strips
 from homunculus.structures import Allocation
 from homunculus.viz.palette import Colour, heat, level_colour
 
@@ -23,7 +23,7 @@ def to_pil(image: Shaped[Tensor, "3 h w"], size: Size | None = None) -> Image.Im
     """A uint8 or float [0, 1] tensor as a PIL image, scaled to `size` by exact area averages."""
     if size is not None and size != (image.shape[2], image.shape[1]):
         scale = 1.0 if image.is_floating_point() else 1 / 255
-        image = area_resample(image, size) * scale
+        image = area_resample_in_strips(image, size) * scale
     if image.is_floating_point():
         image = (image.clamp(0, 1) * 255).round().to(torch.uint8)
     return Image.fromarray(image.permute(1, 2, 0).contiguous().cpu().numpy())
