@@ -83,11 +83,6 @@ def fit_grid(width: int, height: int, budget: int = 273, leaf: int = 16, leaves:
     enlarge = max(1.0, math.sqrt(least / (w * h)))
     w, h = w * enlarge, h * enlarge
 
-    def distortion(s: float, t: float) -> float:
-        # Changing the aspect costs most; shrinking loses pixels and costs four times what enlarging does.
-        scale = sum(2 * max(0.0, -math.log(u)) + 0.5 * max(0.0, math.log(u)) for u in (s, t))
-        return abs(math.log(s / t)) + scale / 2
-
     best: tuple[tuple[float, float], int, int] | None = None
     for level in range(math.ceil(math.log2(max(w, h))) + 1):
         step = 1 << level
@@ -96,7 +91,11 @@ def fit_grid(width: int, height: int, budget: int = 273, leaf: int = 16, leaves:
                 roots = a * b
                 if roots < 1 or not roots_suit(roots, budget) or roots << (2 * level) < least:
                     continue
-                cost = (distortion(a * step / w, b * step / h), abs(roots - budget / 16))
+                # Changing the aspect costs most; shrinking loses pixels and costs four times what enlarging does.
+                sx, sy = math.log(a * step / w), math.log(b * step / h)
+                distortion = abs(sx - sy) + (max(-2 * sx, sx / 2) + max(-2 * sy, sy / 2)) / 2
+                # Two grids that shrink often cost exactly the same: rounding noise must not decide between them.
+                cost = round(distortion, 9), abs(roots - budget / 16)
                 if best is None or cost < best[0]:
                     best = cost, a * step, b * step
     if best is None:

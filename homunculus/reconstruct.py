@@ -58,7 +58,10 @@ def _paint_dyadic(patches: Tensor, allocation: Allocation, target: Size) -> tupl
     (width, height), (gw, gh) = allocation.image_sizes[0], allocation.grids[0]
     # A canvas of `side` pixels a leaf: all of them for the image at its own size, fewer where it is only drawn small.
     halvings = 0
-    while target != (width, height) and leaf % (2 << halvings) == 0 and gw * (leaf >> halvings) >= 2 * target[0]:
+    while target != (width, height) and leaf % (2 << halvings) == 0:
+        side = leaf >> (halvings + 1)
+        if gw * side < target[0] or gh * side < target[1]:
+            break
         halvings += 1
     side = leaf >> halvings
     canvas = gw * side, gh * side

@@ -31,7 +31,9 @@ def defined_grid(width: int, height: int, budget: int, leaf: int) -> tuple[int, 
                     continue
                 sx, sy = a * side / w, b * side / h
                 scale = sum(2 * max(0, -math.log(s)) + 0.5 * max(0, math.log(s)) for s in (sx, sy))
-                candidates.append((abs(math.log(sx / sy)) + scale / 2, abs(a * b - budget / 16), a * side, b * side))
+                candidates.append(
+                    (round(abs(math.log(sx / sy)) + scale / 2, 9), abs(a * b - budget / 16), a * side, b * side)
+                )
     return min(candidates)[2:]
 
 
