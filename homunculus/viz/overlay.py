@@ -15,7 +15,7 @@ from homunculus.structures import Allocation
 from homunculus.viz.palette import Colour, heat, level_colour
 
 MAX_SIDE, MIN_SIDE = 2048, 32
-SHADE = 80  # how dark black is drawn under the cells, so that their colours show on it
+SHADE = 110  # how dark black is drawn under the cells, so that their colours show on it
 LINE: Colour = (36, 28, 62)
 
 
