@@ -86,8 +86,10 @@ class Allocation:
 
     `levels` is half the log2 of the cell's area in leaves: integral for dyadic cells. `eccentricity` is the distance to
     the nearest fixation (or to the image centre), in leaves. `scores` is the share of the relevance density inside the
-    cell. `angle` turns the box about its centre (radians, 0 unless rotated); `sector` is (rho0, rho1, theta0, theta1)
-    about the first fixation, NaN unless the cell is a piece of a ring.
+    cell. `angle` turns the box about its centre (radians, 0 unless rotated). `sector` is (rho0, rho1, theta0, theta1)
+    about `gaze`, NaN unless the cell is a piece of a ring: pixels and radians, clockwise since y is down, theta0 in
+    (-pi, pi] and theta1 above it by the sector's width; the cell is then sector and image together, and its box only
+    the square that is sampled. `gaze` is the first fixation, where the method looked of itself, or the image centre.
 
     >>> import homunculus
     >>> allocation = homunculus.allocate(torch.ones(64, 64), budget=273)
@@ -103,6 +105,7 @@ class Allocation:
     is_context: Bool[Tensor, "b n"]
     angle: Float[Tensor, "b n"]
     sector: Float[Tensor, "b n 4"]
+    gaze: Float[Tensor, "b 2"]
     image_sizes: tuple[Size, ...]
     grids: tuple[Size, ...]
     leaf: int = 16
@@ -124,12 +127,12 @@ class Allocation:
 
     def to(self, device: torch.device | str) -> "Allocation":
         """Every tensor moved; precision is never touched."""
-        return replace(self, **{name: getattr(self, name).to(device) for name in CELL_FIELDS})
+        return replace(self, **{name: getattr(self, name).to(device) for name in (*CELL_FIELDS, "gaze")})
 
     def select(self, images: Sequence[int]) -> "Allocation":
         """The allocations of some images of the batch, in the order asked for."""
         index = torch.tensor(list(images), dtype=torch.int64).to(self.device, non_blocking=True)
-        tensors = {name: getattr(self, name)[index] for name in CELL_FIELDS}
+        tensors = {name: getattr(self, name)[index] for name in (*CELL_FIELDS, "gaze")}
         return replace(
             self,
             **tensors,
@@ -141,7 +144,7 @@ class Allocation:
     def cat(parts: Sequence["Allocation"]) -> "Allocation":
         """One batch out of several; the cells must share budget and leaf, the image sizes need not agree."""
         return Allocation(
-            **{name: torch.cat([getattr(part, name) for part in parts]) for name in CELL_FIELDS},
+            **{name: torch.cat([getattr(part, name) for part in parts]) for name in (*CELL_FIELDS, "gaze")},
             image_sizes=tuple(size for part in parts for size in part.image_sizes),
             grids=tuple(grid for part in parts for grid in part.grids),
             leaf=_common_leaf(parts),
@@ -186,6 +189,7 @@ class PackedAllocation:
     is_context: Bool[Tensor, "m"]
     angle: Float[Tensor, "m"]
     sector: Float[Tensor, "m 4"]
+    gaze: Float[Tensor, "images 2"]
     offsets: Int32[Tensor, "images_plus_1"]
     image_sizes: tuple[Size, ...]
     grids: tuple[Size, ...]
@@ -201,7 +205,7 @@ class PackedAllocation:
 
     def to(self, device: torch.device | str) -> "PackedAllocation":
         """Every tensor moved; precision is never touched."""
-        return replace(self, **{name: getattr(self, name).to(device) for name in (*CELL_FIELDS, "offsets")})
+        return replace(self, **{name: getattr(self, name).to(device) for name in (*CELL_FIELDS, "gaze", "offsets")})
 
     @staticmethod
     def pack(parts: Sequence[Allocation]) -> "PackedAllocation":
@@ -211,6 +215,7 @@ class PackedAllocation:
         merged = {name: torch.cat([getattr(part, name).flatten(0, 1) for part in parts]) for name in CELL_FIELDS}
         return PackedAllocation(
             **merged,
+            gaze=torch.cat([part.gaze for part in parts]),
             offsets=offsets.to(parts[0].device),
             image_sizes=tuple(size for part in parts for size in part.image_sizes),
             grids=tuple(grid for part in parts for grid in part.grids),
@@ -224,6 +229,7 @@ class PackedAllocation:
         return [
             Allocation(
                 **{name: getattr(self, name)[None, start:stop] for name in CELL_FIELDS},
+                gaze=self.gaze[i : i + 1],
                 image_sizes=(self.image_sizes[i],),
                 grids=(self.grids[i],),
                 leaf=self.leaf,

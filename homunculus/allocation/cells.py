@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from homunculus.geometry import to_pixels
-from homunculus.relevance.gaze import eccentricity
+from homunculus.relevance.gaze import eccentricity, first_gaze, image_centre
 from homunculus.structures import Allocation, CellKind, View, canonical_order
 
 
@@ -18,9 +18,12 @@ def make_allocation(
     scores: Float[Tensor, "b n"] | None = None,
     angle: Float[Tensor, "b n"] | None = None,
     sector: Float[Tensor, "b n 4"] | None = None,
+    gaze: Float64[Tensor, "b 2"] | None = None,
     in_order: bool = False,
 ) -> Allocation:
     """The allocation of these cells (x0, y0, x1, y1 in leaf units); scores default to the density inside each box.
+
+    `gaze` is given by methods that look somewhere of their own accord; eccentricity is then measured from there.
 
     >>> view = View(torch.ones(1, 4, 4, dtype=torch.float64), image_size=(64, 64))
     >>> cells = torch.tensor([[[2.0, 0.0, 4.0, 4.0], [0.0, 0.0, 2.0, 4.0]]], dtype=torch.float64)
@@ -35,11 +38,13 @@ def make_allocation(
     x, y = ((cells[..., i] + cells[..., i + 2]) / 2 * size[i] / grid[i] for i in (0, 1))
     centers = torch.stack((x, y), dim=-1)
     area = (cells[..., 2] - cells[..., 0]) * (cells[..., 3] - cells[..., 1])
+    fixations = view.fixations if gaze is None else torch.nn.functional.pad(gaze, (0, 1), value=1.0)[:, None]
+    gaze = first_gaze(view.fixations, image_centre(b, size, view.device)) if gaze is None else gaze
     fields = {
         "boxes": boxes,
         "centers": centers.float(),
         "levels": (area.log2() / 2).float(),
-        "eccentricity": eccentricity(centers, view.fixations, grid, size).float(),
+        "eccentricity": eccentricity(centers, fixations, grid, size).float(),
         "scores": (box_mass(view.relevance, cells) if scores is None else scores).float(),
         "is_context": torch.zeros(b, n, dtype=torch.bool, device=view.device) if is_context is None else is_context,
         "angle": torch.zeros_like(centers[..., 0], dtype=torch.float32) if angle is None else angle,
@@ -48,7 +53,8 @@ def make_allocation(
     if not in_order:
         order = canonical_order(fields["centers"], fields["levels"], fields["is_context"])
         fields = {name: _permute(value, order) for name, value in fields.items()}
-    return Allocation(**fields, image_sizes=(size,) * b, grids=(grid,) * b, leaf=view.leaf, kind=kind)
+    host = {"image_sizes": (size,) * b, "grids": (grid,) * b, "leaf": view.leaf, "kind": kind}
+    return Allocation(**fields, gaze=gaze.float(), **host)
 
 
 def _permute(value: Tensor, order: Tensor) -> Tensor:

@@ -155,10 +155,14 @@ def _inverse(permutation: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Cut:
-    """The outcome of splitting: N token nodes of each image, in canonical order."""
+    """The outcome of splitting: N token nodes of each image, in canonical order.
+
+    Where images have budgets of their own, the first `own` nodes of each count and `filled` marks them.
+    """
 
     nodes: Int64[Tensor, "b n"]
     is_context: Bool[Tensor, "b n"]
+    filled: Bool[Tensor, "b n"]
 
 
 def longest_prefix(tree: Tree, budget: int) -> int:
@@ -175,8 +179,16 @@ def best_first_order(masses: Float64[Tensor, "b internal"], length: int) -> Int6
     return torch.sort(masses, dim=1, descending=True, stable=True).indices[:, :length]
 
 
-def cut_tree(tree: Tree, masses: Float64[Tensor, "b internal"], budget: int, context_level: int | None = None) -> Cut:
+def cut_tree(
+    tree: Tree,
+    masses: Float64[Tensor, "b internal"],
+    budget: int,
+    context_level: int | None = None,
+    own: Int64[Tensor, "b 1"] | None = None,
+) -> Cut:
     """Split best-first until the budget is spent: N token nodes per image, context tokens included.
+
+    `own` gives each image a budget of its own, at most `budget` and enough for the roots.
 
     >>> tree = tree_over(8, 8, 2)
     >>> cut = cut_tree(tree, torch.ones(1, tree.internal, dtype=torch.float64), 16)
@@ -185,7 +197,7 @@ def cut_tree(tree: Tree, masses: Float64[Tensor, "b internal"], budget: int, con
     """
     batch, device = masses.shape[0], masses.device
     order = best_first_order(masses, longest_prefix(tree, budget))
-    split, context = _spend(tree, order, budget - tree.roots, context_level)
+    split, context = _spend(tree, order, (budget if own is None else own) - tree.roots, context_level)
 
     is_split = torch.zeros(batch, tree.internal + 1, dtype=torch.bool, device=device).scatter_(1, order, split)
     roots = torch.arange(tree.roots, device=device).expand(batch, -1)
@@ -201,16 +213,16 @@ def cut_tree(tree: Tree, masses: Float64[Tensor, "b internal"], budget: int, con
     nodes = torch.where(
         is_context,
         tree.from_context_rank[key.clamp(max=tree.internal - 1)],
-        tree.from_rank[(key - tree.internal).clamp(min=0)],
+        tree.from_rank[(key - tree.internal).clamp(0, tree.count - 1)],
     )
-    return Cut(nodes, is_context)
+    return Cut(nodes, is_context, key < NOWHERE)
 
 
 NOWHERE = 1 << 62  # sorts behind every real key
 
 
 def _spend(
-    tree: Tree, order: Int64[Tensor, "b k"], tokens: int, context_level: int | None
+    tree: Tree, order: Int64[Tensor, "b k"], tokens: int | Int64[Tensor, "b 1"], context_level: int | None
 ) -> tuple[Bool[Tensor, "b k"], Bool[Tensor, "b k"]]:
     """Which nodes of the sorted list are split, and which of those keep a token of their own."""
     cost = tree.cost[order]

@@ -79,6 +79,49 @@ def stack_fixations(fixations: Sequence[Float64[Tensor, "_f 3"]]) -> Float64[Ten
     return torch.nn.utils.rnn.pad_sequence(list(fixations), batch_first=True)
 
 
+def first_gaze(fixations: Float64[Tensor, "b f 3"] | None, otherwise: Float64[Tensor, "b 2"]) -> Float64[Tensor, "b 2"]:
+    """The first fixation of each image that carries weight, in pixels; `otherwise` where an image has none.
+
+    >>> first_gaze(torch.tensor([[[30.0, 40.0, 1.0]]]).double(), torch.tensor([[32.0, 32.0]]).double())
+    tensor([[30., 40.]], dtype=torch.float64)
+    """
+    if fixations is None:
+        return otherwise
+    looks = fixations[..., 2] > 0
+    first = looks.int().argmax(1)[:, None, None].expand(-1, 1, 2)
+    return torch.where(looks.any(1, keepdim=True), fixations[..., :2].gather(1, first)[:, 0], otherwise)
+
+
+def peak(density: Float64[Tensor, "b gh gw"], size: Size) -> Float64[Tensor, "b 2"]:
+    """Where a density is highest over 3x3 leaves, in pixels: where to look when nobody says. The centre if it is flat.
+
+    >>> density = torch.zeros(1, 8, 8, dtype=torch.float64); density[0, 2, 5] = 1.0
+    >>> peak(density, (80, 80))
+    tensor([[55., 25.]], dtype=torch.float64)
+    """
+    gh, gw = density.shape[1:]
+    xs, ys = leaf_centers((gw, gh), size, density.device)
+    # Of equal places the one nearest the centre, so that a flat relief does not draw the gaze into a corner.
+    distance = _distance(xs - size[0] / 2, ys[:, None] - size[1] / 2).flatten()
+    nearest = torch.argsort(distance, stable=True)
+    around = torch.nn.functional.avg_pool2d(density[:, None], 3, 1, 1, divisor_override=1).flatten(1)
+    # The leaf itself decides between places with equal surroundings.
+    height = (around + density.flatten(1))[:, nearest]
+    leaf = nearest[height.argmax(1)]
+    found = torch.stack((xs[leaf % gw], ys[leaf // gw]), dim=1)
+    flat = density.amax((1, 2)) == density.amin((1, 2))
+    return torch.where(flat[:, None], image_centre(len(density), size, density.device), found)
+
+
+def image_centre(batch: int, size: Size, device: torch.device | str | None = None) -> Float64[Tensor, "b 2"]:
+    """The middle of every image, in pixels, made on the device.
+
+    >>> image_centre(1, (64, 32))
+    tensor([[32., 16.]], dtype=torch.float64)
+    """
+    return torch.stack([torch.full((batch,), side / 2, dtype=torch.float64, device=device) for side in size], dim=1)
+
+
 def eccentricity(
     points: Float64[Tensor, "b *n 2"], fixations: Float64[Tensor, "b f 3"] | None, grid: Size, size: Size
 ) -> Float64[Tensor, "b *n"]:
