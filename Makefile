@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
-PYTEST := $(BIN)/python -m pytest --jaxtyping-packages=homunculus,tests.check
+# One thread in each of as many processes as there are cores: the tests are many small operations.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --jaxtyping-packages=homunculus,tests.check -n auto
 
-.PHONY: demo test test-deep lint format bench clean
+.PHONY: demo test test-deep lint format bench docs clean
 
 demo: $(VENV)/.core                       ## one look and the gallery, drawn from an example page
 	@mkdir -p out
@@ -18,7 +19,7 @@ test: $(VENV)/.dev                        ## the core suite, shapes checked at r
 	$(PYTEST)
 
 test-deep: $(VENV)/.dev                   ## the large property run: 50 000 densities against the heap
-	$(PYTEST) tests/test_budget.py --hypothesis-profile=deep --hypothesis-show-statistics
+	$(PYTEST) -n 0 tests/test_budget.py --hypothesis-profile=deep --hypothesis-show-statistics
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -29,8 +30,13 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.core                      ## allocation and foveation speed on this machine
+bench: $(VENV)/.core                      ## speed on this machine: allocation, hi-z, the token cache
 	$(BIN)/python -m bench.allocation
+	$(BIN)/python -m bench.hiz
+	$(BIN)/python -m bench.cache
+
+docs: $(VENV)/.dev                        ## docs/allocators.md and its pictures, from the code
+	$(BIN)/python -m bench.family
 
 clean:
 	rm -rf $(VENV) out build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -49,6 +49,9 @@ def look(
     budget: Budget = 273,
     allocator: Annotated[str, typer.Option(help="How to spend them; see `homunculus gallery`.")] = "foveated-pyramid",
     fixation: Fixations = None,
+    fixations: Annotated[
+        int, typer.Option(help="Look up to so many times, at one place after another, and draw the scanpath.")
+    ] = 1,
     out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("look.png"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers and cells as JSON.")] = False,
     seed: Seed = 0,
@@ -64,12 +67,17 @@ def look(
     method = get_allocator(allocator)
     pixels, question, points = read(image, question, fixation)
     start = time.perf_counter()
-    view = make_view(pixels, question, budget, points)
-    allocation = rectangular(allocate_view(view, budget, allocator, seed=seed))
-    tokens = VisualTokens(sample(view.pyramid.images, allocation), allocation)
+    scan: dict[str, Any] = {}
+    if fixations == 1:
+        view = make_view(pixels, question, budget, points)
+        allocation = rectangular(allocate_view(view, budget, allocator, seed=seed))
+        tokens = VisualTokens(sample(view.pyramid.images, allocation), allocation)
+    else:
+        view, tokens, scan = look_around(pixels, question, budget, points, allocator, seed, fixations)
     seconds = time.perf_counter() - start
-    report = summary(view, tokens, question, method, seconds) | {"out": str(out)}
-    write_png(look_figure(pixels, view, tokens, question, method), out)
+    report = summary(view, tokens, question, method, seconds) | scan | {"out": str(out)}
+    scanpath = view.fixations[0] if scan and view.fixations is not None else None
+    write_png(look_figure(pixels, view, tokens, question, method, scanpath=scanpath), out)
     if as_json:
         print(json.dumps(report | {"cells": cell_list(tokens)}))
     else:
@@ -135,6 +143,30 @@ def read(image: Path | None, question: str | None, fixation: list[str] | None) -
     question = QUESTION if image is None else question
     points = [parse_fixation(text, (pixels.shape[2], pixels.shape[1])) for text in fixation or []]
     return pixels, question, points or None
+
+
+def look_around(
+    pixels: Any, question: str | None, budget: int, points: Any, allocator: str, seed: int, n: int
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Several looks: the view with all fixations, the tokens of the last look, and how each look fared."""
+    from dataclasses import replace
+
+    from homunculus.cache import TokenCache
+    from homunculus.fixation import Observer
+
+    cache = TokenCache()
+    observer = Observer(pixels, budget, allocator, cache=cache, seed=seed)
+    glances: list[Any] = []
+    looks: list[dict[str, Any]] = []
+    for glance in observer.fixate(question, n, points):
+        before, _, after = cache.stats.misses, glance.tokens, cache.stats.misses
+        sampled = after - before
+        at = glance.fixations[0, len(glances) :, :2].tolist()
+        looks.append({"at": at, "sampled": sampled, "reused": budget - sampled, "left": glance.left.item()})
+        glances.append(glance)
+    view = replace(observer.view(question, points), fixations=glances[-1].fixations)
+    held = {"hits": cache.stats.hits, "misses": cache.stats.misses, "bytes": cache.stats.bytes}
+    return view, glances[-1].tokens, {"looks": looks, "looks_asked": n, "cache": held}
 
 
 def is_file(path: Path) -> bool:
@@ -245,6 +277,15 @@ def print_summary(report: dict[str, Any]) -> None:
     table.add_row("gaze", gaze)
     near = "the gaze" if report["fixations"] else "the peak of relevance"
     table.add_row("attention", f"{report['attention_share']:.1%} of the tokens near {near}")
+    for number, look in enumerate(report.get("looks", []), 1):
+        at = "; ".join(f"{x:.0f}, {y:.0f}" for x, y in look["at"])
+        table.add_row(f"look {number}", f"{at}: {look['sampled']} cells sampled, {look['left']:.0%} left to see")
+    if "cache" in report:
+        if len(report["looks"]) < report["looks_asked"]:
+            table.add_row("stopped", "little is left to see")
+        hits, misses = report["cache"]["hits"], report["cache"]["misses"]
+        share = f"{misses / (hits + misses):.0%}"
+        table.add_row("cache", f"{misses} of {hits + misses} cells sampled ({share}), {hits} reused")
     table.add_row("time", f"{report['seconds'] * 1000:.0f} ms without reading and drawing")
     table.add_row("picture", Text(report["out"], style="bold"))
     Console().print(table, highlight=False)

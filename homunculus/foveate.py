@@ -1,13 +1,14 @@
 """The pipeline: image -> pyramid -> relevance (+ query, fixation) -> allocation -> sampling -> visual tokens."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from homunculus.allocation import DEFAULT, allocate_view, check_budget, get_allocator
+from homunculus.allocation import DEFAULT, Allocator, allocate_view, check_budget, get_allocator
 from homunculus.errors import ImageError, QueryError
 from homunculus.geometry import MIN_TREE_BUDGET, fit_grid
 from homunculus.images import load_images
@@ -15,7 +16,7 @@ from homunculus.pyramid import ImagePyramid
 from homunculus.relevance import as_fixations, spatial_points, stack_fixations
 from homunculus.relevance import relevance as relevance_of
 from homunculus.sampling import sample
-from homunculus.structures import Allocation, View, VisualTokens, rectangular
+from homunculus.structures import Allocation, PackedAllocation, View, VisualTokens, rectangular
 
 MAX_FITTED_PIXELS = 1 << 29
 
@@ -38,27 +39,58 @@ def foveate(
     `image` is a path, PIL image, numpy array, tensor, or a list or batch of them, of equal or different sizes. `query`
     is one question for all or a list with one each; its spatial words ("top-left", "footer") set fixations unless
     `fixation` does: points in pixels, see `relevance.as_fixations`. `relevance` is a source or mixture, see
-    `relevance.relevance`. `options` go to the allocator, for instance `e0=2.0`.
+    `relevance.relevance`. `options` go to the allocator, for instance `e0=2.0`. An allocator that spends one budget on
+    the whole batch (`token-bank`) gives packed tokens: `unpack()` them for those of each image.
 
     >>> tokens = foveate(torch.rand(3, 300, 400), "What is written at the top left?", budget=100)
     >>> tokens.patches.shape, tokens.allocation.boxes.shape
     (torch.Size([1, 100, 3, 16, 16]), torch.Size([1, 100, 4]))
     """
-    get_allocator(allocator)  # before anything is decoded
+    method = get_allocator(allocator)  # before anything is decoded
     budget = check_budget(budget)
     images = load_images(image, validate)
     queries = _one_each(query, len(images))
     gazes = gaze_points(images, queries, fixation, validate)
+    groups = _alike(images)
+    views = (
+        _view(images, queries, gazes, group, _select(relevance, group, len(images)), budget, leaf, validate)
+        for group in groups
+    )
+    if method.batchwide:
+        return _foveate_together(method, list(views), groups, budget, seed=seed, **options)
     parts: list[VisualTokens] = []
     members: list[int] = []
-    for group in _alike(images):
-        own = _select(relevance, group, len(images))
-        view = _view(images, queries, gazes, group, own, budget, leaf, validate)
+    for view, group in zip(views, groups, strict=True):
         seeds = _select(seed, group, len(images))
         allocation = rectangular(allocate_view(view, budget, allocator, seed=seeds, **options))
         parts.append(VisualTokens(sample(view.pyramid.images, allocation), allocation))
         members += group
     return _in_order(parts, members)
+
+
+def _foveate_together(
+    method: Allocator, views: Sequence[View], groups: Sequence[Sequence[int]], budget: int, **options: Any
+) -> VisualTokens:
+    """Packed tokens, in the order the images came in. Images of several sizes are sampled one by one, which waits."""
+    device = views[0].device
+    if len(views) == 1:
+        allocation = method(views[0], budget, **options)
+        return VisualTokens(sample(views[0].pyramid.images, allocation), allocation)
+    packed = cast(PackedAllocation, method([_moved(view, device) for view in views], budget, **options))
+    parts = iter(packed.unpack())
+    tokens: dict[int, VisualTokens] = {}
+    for view, group in zip(views, groups, strict=True):
+        for i, image in zip(group, view.pyramid.images, strict=True):
+            own = next(parts)
+            tokens[i] = VisualTokens(sample(image[None], own.to(image.device))[0].to(device), own)
+    ordered = [tokens[i] for i in sorted(tokens)]
+    in_order = PackedAllocation.pack([rectangular(own.allocation) for own in ordered])
+    return VisualTokens(torch.cat([own.patches for own in ordered]), in_order)
+
+
+def _moved(view: View, device: torch.device) -> View:
+    fixations = None if view.fixations is None else view.fixations.to(device)
+    return replace(view, density=view.density.to(device), fixations=fixations)
 
 
 def make_view(

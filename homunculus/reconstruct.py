@@ -1,5 +1,6 @@
 """VisualTokens to the image the model saw: coarse cells first, finer ones over them, patches enlarged as boxes."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from homunculus.geometry import Size, leaf_centers
 from homunculus.kernels.resample import area_resample, input_rows, resample_span, strip_rows
-from homunculus.structures import Allocation, VisualTokens, rectangular
+from homunculus.structures import Allocation, PackedAllocation, VisualTokens
 
 GREY = 0.5
 CHUNK_ROWS = 32
@@ -32,7 +33,10 @@ def reconstruct(tokens: VisualTokens, max_side: int | None = None) -> Reconstruc
     >>> image.shape, bool(mask.all()), image.unique().tolist()
     (torch.Size([1, 3, 200, 300]), True, [0.25])
     """
-    allocation = rectangular(tokens.allocation)
+    if isinstance(tokens.allocation, PackedAllocation):
+        each = [reconstruct(own, max_side) for own in tokens.unpack()]
+        return _together([own.images[0] for own in each], [own.mask[0] for own in each])
+    allocation = tokens.allocation
     parts: dict[tuple[Size, Size], list[int]] = {}
     for i, key in enumerate(zip(allocation.image_sizes, allocation.grids, strict=True)):
         parts.setdefault(key, []).append(i)
@@ -42,9 +46,13 @@ def reconstruct(tokens: VisualTokens, max_side: int | None = None) -> Reconstruc
         painted = paint(tokens.patches[members], allocation.select(members), _target(size, max_side))
         results |= dict(zip(members, zip(*painted, strict=True), strict=True))
     images, masks = zip(*(results[i] for i in range(len(allocation))), strict=True)
+    return _together(images, masks)
+
+
+def _together(images: Sequence[Tensor], masks: Sequence[Tensor]) -> Reconstruction:
     if len({image.shape for image in images}) > 1:
         return Reconstruction(list(images), list(masks))
-    return Reconstruction(torch.stack(images), torch.stack(masks))
+    return Reconstruction(torch.stack(list(images)), torch.stack(list(masks)))
 
 
 def _target(size: Size, max_side: int | None) -> Size:

@@ -201,7 +201,16 @@ class PackedAllocation:
 
     def __repr__(self) -> str:
         cells = self.boxes.shape[0]
-        return f"PackedAllocation({len(self)} images, {cells} {self.kind} cells, leaf {self.leaf}, {self.boxes.device})"
+        return f"PackedAllocation({len(self)} images, {cells} {self.kind} cells, leaf {self.leaf}, {self.device})"
+
+    @property
+    def device(self) -> torch.device:
+        return self.boxes.device
+
+    @property
+    def counts(self) -> Int32[Tensor, "images"]:
+        """How many cells each image has."""
+        return self.offsets.diff()
 
     def to(self, device: torch.device | str) -> "PackedAllocation":
         """Every tensor moved; precision is never touched."""
@@ -224,8 +233,8 @@ class PackedAllocation:
         )
 
     def unpack(self) -> list[Allocation]:
-        """One `Allocation` of a single image for each image (reads the offsets, so it waits for the device)."""
-        bounds = self.offsets.tolist()
+        """One `Allocation` of a single image for each image (reads the offsets of several, so waits for the device)."""
+        bounds = self.offsets.tolist() if len(self) > 1 else [0, self.boxes.shape[0]]
         return [
             Allocation(
                 **{name: getattr(self, name)[None, start:stop] for name in CELL_FIELDS},
@@ -260,12 +269,22 @@ class VisualTokens:
         allocation = self.allocation if device is None else self.allocation.to(device)
         return VisualTokens(self.patches.to(device=device, dtype=dtype), allocation)
 
+    def unpack(self) -> "list[VisualTokens]":
+        """The tokens of each image by itself, as a batch of one; of packed tokens, this waits for the device."""
+        if isinstance(self.allocation, Allocation):
+            return [VisualTokens(self.patches[i : i + 1], self.allocation.select([i])) for i in range(len(self))]
+        parts = self.allocation.unpack()
+        patches = self.patches.split([part.budget for part in parts])
+        return [VisualTokens(own[None], part) for own, part in zip(patches, parts, strict=True)]
+
 
 def rectangular(allocation: Allocation | PackedAllocation) -> Allocation:
-    """The allocation itself where every image has the same count; an error where the counts differ."""
-    if isinstance(allocation, PackedAllocation):
+    """The allocation itself, or that of a packed single image; an error where images may have different counts."""
+    if isinstance(allocation, Allocation):
+        return allocation
+    if len(allocation) > 1:
         raise AllocatorError("this needs the same number of cells in every image: unpack() a packed allocation first")
-    return allocation
+    return allocation.unpack()[0]
 
 
 def canonical_order(

@@ -1,11 +1,10 @@
-"""The promise: exactly N distinct cells inside the image, for any image, budget, gaze and density. And for the tree:
-every leaf covered exactly once, cell for cell what the heap returns."""
+"""The tree's promise: exactly N distinct cells inside the image, for any image, budget, gaze and density, every leaf
+covered exactly once, cell for cell what the heap returns. All other allocators: test_family.py."""
 
 import math
 import random
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from homunculus.geometry import fit_grid, root_level
 from homunculus.structures import Allocation, View
 from tests.strategies import densities, image_sizes
 
-MODEL_FREE = [name for name in homunculus.allocators() if name != "detail-tree"]  # needs pixels; see test_foveate.py
 TREE_EXAMPLES = 20 * settings.default.max_examples  # 2 000 in CI, 50 000 in the deep run
 
 
@@ -96,28 +94,6 @@ def test_tree_over_any_grid(data):
         cells = heap_allocation(density[image].numpy(), budget, root_level(gw, gh, budget), reduce=reduce)
         assert (allocation.boxes[image] / 16).tolist() == [list(map(float, cell.box)) for cell in cells]
         assert allocation.is_context[image].tolist() == [cell.is_context for cell in cells]
-
-
-@pytest.mark.parametrize("name", MODEL_FREE)
-@settings(max_examples=2 * settings.default.max_examples)
-@given(data=st.data())
-def test_every_allocator_keeps_its_promise(name, data):
-    size = data.draw(image_sizes(high=1024))
-    least = homunculus.allocation.get_allocator(name).minimum
-    grid = fit_grid(*size, budget=273)
-    budget = data.draw(st.integers(max(least, 16), grid.gw * grid.gh))
-    density = data.draw(densities((2, grid.gh, grid.gw)))
-    fixation = (data.draw(st.floats(0, 1)) * size[0], data.draw(st.floats(0, 1)) * size[1])
-    seed = data.draw(st.integers(-(2**40), 2**40))
-    allocation = homunculus.allocate(density, budget, name, image_size=size, fixation=fixation, seed=seed)
-    assert_exact(allocation, budget)
-    again = homunculus.allocate(density, budget, name, image_size=size, fixation=fixation, seed=seed)
-    alone = homunculus.allocate(density[1], budget, name, image_size=size, fixation=fixation, seed=seed)
-    assert torch.equal(allocation.boxes, again.boxes)
-    assert torch.equal(allocation.boxes[1:], alone.boxes)
-    assert torch.equal(allocation.scores[1:], alone.scores)
-    if homunculus.allocation.get_allocator(name).tiles:
-        assert (homunculus.coverage(allocation).union > 1 - 1e-9).all()
 
 
 def test_fit_grid_never_fails():

@@ -11,6 +11,7 @@ import homunculus
 from homunculus.allocation import get_allocator
 from homunculus.errors import ImageError
 from homunculus.foveate import make_view
+from homunculus.structures import rectangular
 from homunculus.viz import example_page, gallery_figure, look_figure, overlay
 from homunculus.viz.example import QUESTION, SIZE
 from homunculus.viz.figures import MARGIN, level_counts
@@ -129,7 +130,7 @@ def test_gallery_figure(looked):
 def test_level_counts_sum_to_the_budget(looked):
     page, _ = looked
     for name in homunculus.allocators():
-        allocation = homunculus.foveate(page, allocator=name).allocation
+        allocation = rectangular(homunculus.foveate(page, allocator=name).allocation)
         counted = sum(count for _, count in level_counts(allocation))
         assert counted == 273 - allocation.is_context.sum()
 

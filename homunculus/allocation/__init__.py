@@ -5,7 +5,23 @@ from typing import Any
 
 from torch import Tensor
 
-from homunculus.allocation import grid, hierarchical, stratified  # noqa: F401  (each registers its allocators)
+from homunculus.allocation import (  # noqa: F401  (each registers its allocators)
+    adaptive,
+    atlas,
+    bank,
+    bins,
+    cortex,
+    frequency,
+    grid,
+    hierarchical,
+    hiz,
+    levels,
+    rings,
+    stratified,
+    topk_coverage,
+    views,
+    vortex,
+)
 from homunculus.allocation.cells import leaf_cells, make_allocation
 from homunculus.allocation.coverage import Coverage, coverage
 from homunculus.allocation.hierarchical import HierarchicalAllocator

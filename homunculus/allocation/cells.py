@@ -53,8 +53,8 @@ def make_allocation(
     if not in_order:
         order = canonical_order(fields["centers"], fields["levels"], fields["is_context"])
         fields = {name: _permute(value, order) for name, value in fields.items()}
-    host = {"image_sizes": (size,) * b, "grids": (grid,) * b, "leaf": view.leaf, "kind": kind}
-    return Allocation(**fields, gaze=gaze.float(), **host)
+    fields["gaze"] = gaze.float()
+    return Allocation(**fields, image_sizes=(size,) * b, grids=(grid,) * b, leaf=view.leaf, kind=kind)
 
 
 def _permute(value: Tensor, order: Tensor) -> Tensor:

@@ -1,19 +1,20 @@
 """How much of the image the cells show, and how often."""
 
+import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from homunculus.geometry import Size
 from homunculus.structures import Allocation
 
-POINTS = 512
+POINTS, SECTOR_POINTS = 512, 160
 
 
 class Coverage(NamedTuple):
-    """Per image: `union`, the share of its area inside some cell; `multiplicity`, how many cells hold such a place."""
+    """Per image: `union`, the share of its area inside some cell; `multiplicity`, how many boxes such a place is in."""
 
     union: Float64[Tensor, "b"]
     multiplicity: Float64[Tensor, "b"]
@@ -22,7 +23,8 @@ class Coverage(NamedTuple):
 def coverage(allocation: Allocation, max_level: float = torch.inf) -> Coverage:
     """The union of the cells' areas, context tokens excluded; `max_level` counts only cells that fine.
 
-    Exact for axis-aligned boxes; rotated ones are counted at 512 x 512 points.
+    Sectors count by their true region in the union and by their sampled squares in the multiplicity. Exact for
+    axis-aligned boxes; rotated ones and sectors are counted at a grid of points.
 
     >>> import homunculus
     >>> coverage(homunculus.allocate(torch.rand(64, 64), budget=273)).union.tolist()
@@ -32,7 +34,11 @@ def coverage(allocation: Allocation, max_level: float = torch.inf) -> Coverage:
     each = []
     for i, size in enumerate(allocation.image_sizes):
         boxes, angle = allocation.boxes[i][counted[i]].double(), allocation.angle[i][counted[i]].double()
-        each.append(_cover_rotated(boxes, angle, size) if allocation.kind == "rotated" else _cover(boxes, size))
+        covered, over = _cover_rotated(boxes, angle, size) if allocation.kind == "rotated" else _cover(boxes, size)
+        sector = allocation.sector[i][counted[i]].double()
+        if bool(sector.isfinite().any()):
+            covered = _cover_sectors(sector, allocation.gaze[i].double(), size)
+        each.append((covered, over))
     union, multiplicity = torch.tensor(each, dtype=torch.float64, device=allocation.device).unbind(1)
     return Coverage(union, multiplicity)
 
@@ -71,3 +77,31 @@ def _cover_rotated(boxes: Float64[Tensor, "n 4"], angle: Float64[Tensor, "n"], s
         hits[row] = inside.sum(0)
     covered = (hits > 0).double().mean()
     return covered.item(), (hits.double().mean() / covered).item() if covered > 0 else 0.0
+
+
+def _cover_sectors(sector: Float64[Tensor, "n 4"], gaze: Float64[Tensor, "2"], size: Size) -> float:
+    hits = sector_hits(sector, gaze, size, SECTOR_POINTS)
+    return (hits > 0).double().mean().item()
+
+
+def sector_hits(
+    sector: Float64[Tensor, "n 4"], gaze: Float64[Tensor, "2"], size: Size, points: int
+) -> Int64[Tensor, "points points"]:
+    """How many of the sectors each of points x points places of the image lies in.
+
+    >>> whole = torch.tensor([[0.0, 99.0, 0.0, 6.283185308]]).double()
+    >>> sector_hits(whole, torch.tensor([10.0, 20.0]).double(), (64, 48), 4).unique().tolist()
+    [1]
+    """
+    steps = (torch.arange(points, dtype=torch.float64, device=sector.device) + 0.5) / points
+    dx = steps * size[0] - gaze[0]
+    rho0, rho1, theta0, theta1 = sector[..., None].unbind(1)
+    rows = []
+    for y in (steps * size[1]).split(1):
+        dy = (y - gaze[1]).expand_as(dx)
+        rho, theta = torch.hypot(dx, dy), torch.atan2(dy, dx)
+        turned = theta - theta0
+        turned = torch.where(turned < 0, turned + 2 * math.pi, turned)
+        inside = (rho >= rho0) & (rho < rho1) & (turned < theta1 - theta0)
+        rows.append(inside.sum(0))
+    return torch.stack(rows)

@@ -13,7 +13,13 @@ from homunculus.geometry import check_leaves, spread_order
 from homunculus.structures import Allocation, View
 
 
-@register("uniform", "equal near-square cells over the whole image: plain downsampling", tiles=True)
+@register(
+    "uniform",
+    "equal near-square cells over the whole image: plain downsampling",
+    tiles=True,
+    uses_relevance=False,
+    trains="nothing",
+)
 def uniform(view: View, budget: int, *, seed: int = 0) -> Allocation:
     """R = round(sqrt(N*H/W)) rows of floor(N/R) or ceil(N/R) cells; row heights follow the counts, so areas agree."""
     (width, height), (gw, gh) = view.image_size, view.grid
@@ -35,7 +41,12 @@ def topk(view: View, budget: int, *, seed: int = 0) -> Allocation:
     return _leaves(view, budget, first_leaves(view.density, budget))
 
 
-@register("random", "leaves drawn at random, the same ones for the same image and seed")
+@register(
+    "random",
+    "leaves drawn at random, the same ones for the same image and seed",
+    uses_relevance=False,
+    trains="nothing",
+)
 def random(view: View, budget: int, *, seed: int | Int64[Tensor, "b"] = 0) -> Allocation:
     """N leaves without replacement, drawn from `seed` (one for all, or one per image) and the image's own density."""
     return _leaves(view, budget, first_leaves(random_keys(view, seed), budget))

@@ -13,12 +13,13 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from homunculus.allocation.cells import make_allocation
+from homunculus.allocation.foveal import dial_e0
 from homunculus.allocation.registry import register
 from homunculus.allocation.soft import SoftCells, soft_cut
-from homunculus.allocation.tree import Tree, cut_tree, tree_over
+from homunculus.allocation.tree import Tree, cut_tree, tree_level, tree_over
 from homunculus.density import FLOOR, with_floor
 from homunculus.errors import AllocatorError, BudgetError, DensityError
-from homunculus.geometry import MIN_TREE_BUDGET, cells_across, root_level
+from homunculus.geometry import MIN_TREE_BUDGET, root_level
 from homunculus.pyramid import Reduce, mass_pyramid, pool_blocks
 from homunculus.relevance.gaze import fixation_density
 from homunculus.structures import Allocation, View
@@ -92,18 +93,7 @@ class HierarchicalAllocator:
         return soft_cut(tree, self._masses(view, tree), self.budget, temperature, self.validate)
 
     def _tree(self, view: View) -> Tree:
-        gw, gh = view.grid
-        level = root_level(gw, gh, self.budget)  # also refuses budgets no tree can meet
-        if self.depth is not None:
-            roots = cells_across(gw, self.depth) * cells_across(gh, self.depth)
-            deepest = (max(gw, gh) - 1).bit_length()
-            if self.depth > deepest or roots > max(1, self.budget // 3):
-                raise AllocatorError(
-                    f"depth={self.depth} makes {roots} roots of {gw}x{gh} leaves for {self.budget} tokens: "
-                    f"use a depth from {level} to {deepest}"
-                )
-            level = self.depth
-        return tree_over(gw, gh, level, view.device)
+        return tree_over(*view.grid, tree_level(view.grid, self.budget, self.depth), view.device)
 
     def _masses(self, view: View, tree: Tree) -> Float64[Tensor, "b internal"]:
         levels = self.density(view)
@@ -125,16 +115,16 @@ def _sound(x: Tensor) -> Tensor:
 
 
 def foveated_density(
-    view: View, e0: float = 3.0, fixation_share: float = 0.5, floor: float = FLOOR
+    view: View, e0: float | Float64[Tensor, "b"] = 3.0, fixation_share: float = 0.5, floor: float = FLOOR
 ) -> Float64[Tensor, "b gh gw"]:
     """Half relevance, half 1/(e+e0)^2 around the fixations, each of mass 1, over a floor; without a fixation,
-    relevance alone.
+    relevance alone. `e0` in leaves, for all images or one each.
 
     >>> view = View(torch.ones(1, 64, 64, dtype=torch.float64), (1024, 1024))
     >>> foveated_density(view).unique().numel()
     1
     """
-    if not (e0 > 0 and 0 <= fixation_share <= 1):
+    if not ((isinstance(e0, Tensor) or e0 > 0) and 0 <= fixation_share <= 1):
         raise AllocatorError(f"need e0 above 0 and fixation_share from 0 to 1, got {e0=}, {fixation_share=}")
     density = view.relevance
     if view.fixations is not None:
@@ -152,6 +142,7 @@ def foveated_density(
     tiles=True,
     uses_gaze=True,
     density=foveated_density,
+    trains="the density, through HierarchicalAllocator.soft (allocation/soft.py)",
 )
 def foveated_pyramid(
     view: View,
@@ -159,15 +150,25 @@ def foveated_pyramid(
     *,
     seed: int = 0,
     e0: float = 3.0,
+    foveal_share: float | None = None,
     fixation_share: float = 0.5,
     floor: float = FLOOR,
     depth: int | None = None,
     context_level: int | None = None,
     reduce: Reduce = "sum",
 ) -> Allocation:
-    """The default. `e0` in leaves: small compresses the periphery, large treats all places alike."""
-    density = partial(foveated_density, e0=e0, fixation_share=fixation_share, floor=floor)
-    return HierarchicalAllocator(density, budget, depth, context_level, reduce, validate=False)(view)
+    """The default. `e0` in leaves: small compresses the periphery, large treats all places alike; `foveal_share` solves
+    it for the share of cells near the gaze (see allocation/foveal.py)."""
+
+    def tree(e0: float | Tensor) -> Allocation:
+        density = partial(foveated_density, e0=e0, fixation_share=fixation_share, floor=floor)
+        return HierarchicalAllocator(density, budget, depth, context_level, reduce, validate=False)(view)
+
+    if foveal_share is None:
+        return tree(e0)
+    if view.fixations is None:
+        raise AllocatorError("foveal_share is a share of the cells near a fixation and there is none: give fixation=")
+    return tree(dial_e0(tree, view, foveal_share))
 
 
 def detail_masses(view: View, floor: float = FLOOR) -> list[Float64[Tensor, "b _h _w"]]:
@@ -195,6 +196,8 @@ def detail_masses(view: View, floor: float = FLOOR) -> list[Float64[Tensor, "b _
     "quadtree split where it removes most relevance-weighted error; tiles the image",
     minimum=MIN_TREE_BUDGET,
     tiles=True,
+    needs_pixels=True,
+    trains="the relevance that weighs the error, through HierarchicalAllocator.soft",
 )
 def detail_tree(
     view: View,

@@ -1,5 +1,8 @@
 """One dictionary of allocators. An allocator is `f(view, budget, *, seed=0, **options) -> Allocation`.
 
+One that is `batchwide` spends budget * images over them all and returns a `PackedAllocation`; it also takes a sequence
+of views, for images of different sizes.
+
 Anybody can add one; every call of this process then knows it by name, and it is held to the budget like the others:
 
     from homunculus.allocation import leaf_cells, make_allocation, register
@@ -12,7 +15,7 @@ Anybody can add one; every call of this process then knows it by name, and it is
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -33,15 +36,21 @@ class Allocator:
     minimum: int = 1
     tiles: bool = False  # its cells cover every pixel exactly once
     uses_gaze: bool = False  # fixations move its cells
+    uses_relevance: bool = True  # the density does
+    needs_pixels: bool = False  # it cannot work on a density alone
+    batchwide: bool = False  # one budget for the whole batch: counts differ and depend on batch mates
     density: Callable[[View], Tensor] = attrgetter("relevance")  # what it spends by, for drawing
+    trains: str = ""  # what of it can be trained, and with what
 
     def options(self) -> list[str]:
         """The names of the keyword options it takes."""
         return [p.name for p in inspect.signature(self.function).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
     def __call__(
-        self, view: View, budget: int, *, seed: int | Tensor = 0, **options: Any
+        self, view: View | Sequence[View], budget: int, *, seed: int | Tensor = 0, **options: Any
     ) -> Allocation | PackedAllocation:
+        if not self.batchwide and not isinstance(view, View):
+            raise AllocatorError(f"{self.name} takes images of one size at a time: call it for each view")
         if budget < self.minimum:
             raise BudgetError(
                 f"{self.name} needs a budget of at least {self.minimum}, got {budget}: raise it, "
@@ -57,11 +66,12 @@ class Allocator:
             raise AllocatorError(
                 f"{self.name} returned {type(allocation).__name__}: return an Allocation (make_allocation)"
             )
+        if self.batchwide and not isinstance(allocation, PackedAllocation):
+            raise AllocatorError(f"{self.name} is batchwide and returned an Allocation: return a PackedAllocation")
         cells = allocation.boxes.numel() // 4
-        if cells != budget * view.batch:
-            raise AllocatorError(
-                f"{self.name} returned {cells} cells for {view.batch} x {budget}: the budget is a promise"
-            )
+        images = view.batch if isinstance(view, View) else sum(own.batch for own in view)
+        if cells != budget * images:
+            raise AllocatorError(f"{self.name} returned {cells} cells for {images} x {budget}: the budget is a promise")
         return allocation
 
 
@@ -106,5 +116,5 @@ def allocators() -> dict[str, str]:
     >>> list(allocators())[0]
     'foveated-pyramid'
     """
-    names = sorted(_REGISTRY, key=lambda name: name != DEFAULT)  # stable: the others as they were registered
+    names = sorted(_REGISTRY, key=lambda name: (name != DEFAULT, name))
     return {name: _REGISTRY[name].summary for name in names}

@@ -9,13 +9,12 @@ the leaf log-density, before pooling; noise on node masses would tear children f
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
+from homunculus.allocation.relaxed import gumbel_noise, threshold
 from homunculus.allocation.tree import Tree, best_first_order, longest_prefix
 from homunculus.errors import AllocatorError, DensityError
-
-BISECTIONS = 60
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,8 @@ def soft_cut(
     if validate and not bool((masses > 0).all()):
         raise DensityError("the soft tree needs a density above 0 everywhere: add a floor (density.with_floor)")
     log_mass = masses.log()
-    cost = tree.cost.double()
-    split_probability = torch.sigmoid(
-        (log_mass - _threshold(tree, log_mass, cost, masses, budget, temperature)) / temperature
-    )
+    t = threshold(log_mass, _tokens_added(tree, masses, budget), temperature, weights=tree.cost.double())
+    split_probability = torch.sigmoid((log_mass - t) / temperature)
     parent = torch.ones(masses.shape[0], tree.count + 1, dtype=masses.dtype, device=masses.device)
     parent = parent.scatter(
         1, tree.children.flatten().expand(masses.shape[0], -1), split_probability.repeat_interleave(4, 1)
@@ -66,27 +63,13 @@ def gumbel(density: Float64[Tensor, "b gh gw"], scale: float, generator: torch.G
     >>> gumbel(torch.ones(1, 4, 4, dtype=torch.float64), 0.5).shape
     torch.Size([1, 4, 4])
     """
-    noise = torch.empty_like(density).exponential_(generator=generator).log().neg()
-    return density * (noise * scale).exp()
+    return density * (gumbel_noise(density, generator) * scale).exp()
 
 
-def _threshold(
-    tree: Tree, log_mass: Tensor, cost: Tensor, masses: Tensor, budget: int, temperature: float
-) -> Float[Tensor, "b 1"]:
-    """t with sum(cost * p) = tokens the hard cut adds: bisection, then a Newton step that carries the gradient."""
-    with torch.no_grad():
-        added = tree.cost[best_first_order(masses, longest_prefix(tree, budget))].cumsum(1)
-        target = torch.where(added <= budget - tree.roots, added, 0).amax(1, keepdim=True).double()
-        low = log_mass.amin(1, keepdim=True) - 50 * temperature
-        high = log_mass.amax(1, keepdim=True) + 50 * temperature
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            too_many = (cost * torch.sigmoid((log_mass - middle) / temperature)).sum(1, keepdim=True) > target
-            low, high = torch.where(too_many, middle, low), torch.where(too_many, high, middle)
-        root = (low + high) / 2
-    p = torch.sigmoid((log_mass - root) / temperature)
-    slope = (cost * p * (1 - p)).sum(1, keepdim=True).detach() / temperature
-    return root + ((cost * p).sum(1, keepdim=True) - target) / slope.clamp(min=torch.finfo(slope.dtype).tiny)
+def _tokens_added(tree: Tree, masses: Float64[Tensor, "b internal"], budget: int) -> Float64[Tensor, "b 1"]:
+    """The tokens that the splits of the hard cut add: what the relaxed ones sum to."""
+    added = tree.cost[best_first_order(masses.detach(), longest_prefix(tree, budget))].cumsum(1)
+    return torch.where(added <= budget - tree.roots, added, 0).amax(1, keepdim=True).double()
 
 
 def _as_levels(tree: Tree, values: Float64[Tensor, "b nodes"]) -> tuple[Tensor, ...]:

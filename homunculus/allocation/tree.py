@@ -26,7 +26,8 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from homunculus.geometry import Size, cells_across, spread_order
+from homunculus.errors import AllocatorError
+from homunculus.geometry import Size, cells_across, root_level, spread_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,11 +168,40 @@ class Cut:
 
 def longest_prefix(tree: Tree, budget: int) -> int:
     """An upper bound, known without asking the device, on how many nodes a budget can split: the cheapest first."""
-    left, splits = budget - tree.roots, 0
-    for cost, nodes in enumerate(tree.cost_counts):
-        affordable = min(nodes, left // cost) if cost else nodes
-        left, splits = left - affordable * cost, splits + affordable
+    return most_splits(tree.cost_counts, budget - tree.roots)
+
+
+def most_splits(cost_counts: Sequence[int], tokens: int) -> int:
+    """How many splits so many tokens buy at most, of those that cost 0, 1, 2, 3 tokens.
+
+    >>> most_splits((1, 4, 0, 100), 10)
+    7
+    """
+    splits = 0
+    for cost, nodes in enumerate(cost_counts):
+        affordable = min(nodes, tokens // cost) if cost else nodes
+        tokens, splits = tokens - affordable * cost, splits + affordable
     return splits
+
+
+def tree_level(grid: Size, budget: int, depth: int | None = None) -> int:
+    """The level of the roots that a budget wants over a grid, or `depth`, if that leaves tokens to split them with.
+
+    >>> tree_level((64, 64), 273), tree_level((64, 64), 273, depth=6)
+    (4, 6)
+    """
+    gw, gh = grid
+    level = root_level(gw, gh, budget)  # also refuses budgets no tree can meet
+    if depth is None:
+        return level
+    roots = cells_across(gw, depth) * cells_across(gh, depth)
+    deepest = (max(gw, gh) - 1).bit_length()
+    if depth > deepest or roots > max(1, budget // 3):
+        raise AllocatorError(
+            f"depth={depth} makes {roots} roots of {gw}x{gh} leaves for {budget} tokens: "
+            f"use a depth from {level} to {deepest}"
+        )
+    return depth
 
 
 def best_first_order(masses: Float64[Tensor, "b internal"], length: int) -> Int64[Tensor, "b length"]:
@@ -197,7 +227,8 @@ def cut_tree(
     """
     batch, device = masses.shape[0], masses.device
     order = best_first_order(masses, longest_prefix(tree, budget))
-    split, context = _spend(tree, order, (budget if own is None else own) - tree.roots, context_level)
+    tokens = (budget if own is None else own) - tree.roots
+    split, context = spend(tree.cost[order], tree.level[order], tokens, context_level)
 
     is_split = torch.zeros(batch, tree.internal + 1, dtype=torch.bool, device=device).scatter_(1, order, split)
     roots = torch.arange(tree.roots, device=device).expand(batch, -1)
@@ -221,13 +252,20 @@ def cut_tree(
 NOWHERE = 1 << 62  # sorts behind every real key
 
 
-def _spend(
-    tree: Tree, order: Int64[Tensor, "b k"], tokens: int | Int64[Tensor, "b 1"], context_level: int | None
+def spend(
+    cost: Int64[Tensor, "b k"],
+    level: Int64[Tensor, "b k"],
+    tokens: int | Int64[Tensor, "b 1"],
+    context_level: int | None = None,
 ) -> tuple[Bool[Tensor, "b k"], Bool[Tensor, "b k"]]:
-    """Which nodes of the sorted list are split, and which of those keep a token of their own."""
-    cost = tree.cost[order]
+    """Which nodes of the sorted list, given by cost and level, are split, and which of those keep a token of their own.
+
+    >>> split, context = spend(torch.tensor([[3, 3, 3]]), torch.tensor([[2, 1, 1]]), 7)
+    >>> split.tolist(), context.tolist()
+    ([[True, True, False]], [[True, False, False]])
+    """
     several = cost > 0  # a clipped cell with a single child is that child over again, and no token beside it
-    keeps = several & (tree.level[order] >= context_level) if context_level is not None else torch.zeros_like(several)
+    keeps = several & (level >= context_level) if context_level is not None else torch.zeros_like(several)
     split = (cost + keeps).cumsum(1) <= tokens  # a prefix, since no cost is negative
     context = tokens - (cost * split).sum(1, keepdim=True)  # what is left for context tokens
     if context_level is not None:
@@ -235,18 +273,18 @@ def _spend(
         # ones give up their token: the budget is met whatever the density.
         short = context > (split & several).sum(1, keepdim=True)
         after = split.sum(1, keepdim=True)
-        split = split | (short & (torch.arange(order.shape[1], device=order.device) == after))
+        split = split | (short & (torch.arange(cost.shape[1], device=cost.device) == after))
         context = tokens - (cost * split).sum(1, keepdim=True)
-    most = 2 if context_level is None else order.shape[1]
-    return split, _first_coarsest(tree, order, split & several, context, most)
+    most = 2 if context_level is None else cost.shape[1]
+    return split, _first_coarsest(level, split & several, context, most)
 
 
 def _first_coarsest(
-    tree: Tree, order: Int64[Tensor, "b k"], allowed: Bool[Tensor, "b k"], wanted: Int64[Tensor, "b 1"], most: int
+    level: Int64[Tensor, "b k"], allowed: Bool[Tensor, "b k"], wanted: Int64[Tensor, "b 1"], most: int
 ) -> Bool[Tensor, "b k"]:
     """Marks the first `wanted` (never above `most`) of the allowed nodes, the coarser before the heavier."""
-    length = order.shape[1]
-    place = torch.arange(length, device=order.device)  # in a list sorted by mass, earlier is heavier
-    preference = torch.where(allowed, (tree.root_level - tree.level[order]) * length + place, NOWHERE)
+    length = level.shape[1]
+    place = torch.arange(length, device=level.device)  # in a list sorted by mass, earlier is heavier
+    preference = torch.where(allowed, place - level * length, NOWHERE)
     first = preference.topk(min(most, length), dim=1, largest=False, sorted=True).indices
     return torch.zeros_like(allowed).scatter_(1, first, place[: first.shape[1]] < wanted)

@@ -144,7 +144,7 @@ def eccentricity(
 
 
 def fixation_density(
-    fixations: Float64[Tensor, "b f 3"], grid: Size, size: Size, e0: float = 3.0
+    fixations: Float64[Tensor, "b f 3"], grid: Size, size: Size, e0: float | Float64[Tensor, "b"] = 3.0
 ) -> Float64[Tensor, "b gh gw"]:
     """The weighted sum over fixations of 1/(e+e0)^2 at the leaf centres, of mass 1; uniform where no weight is left.
 
@@ -156,7 +156,8 @@ def fixation_density(
     xs, ys = leaf_centers(grid, size, fixations.device)
     unit = leaf_side(grid, size)
     fx, fy, weight = fixations[..., None, None].unbind(2)  # [B, F, 1, 1]
-    reach = _distance(xs - fx, ys[:, None] - fy) / unit + e0
+    offset = e0[:, None, None, None] if isinstance(e0, Tensor) else e0
+    reach = _distance(xs - fx, ys[:, None] - fy) / unit + offset
     parts = (weight / (reach * reach)).unbind(1)
     density = parts[0]
     for part in parts[1:]:

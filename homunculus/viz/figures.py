@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 from PIL import Image, ImageDraw
 from torch import Tensor
 
@@ -12,11 +12,12 @@ from homunculus.allocation import Allocator, coverage, get_allocator
 from homunculus.geometry import Size, leaf_side
 from homunculus.reconstruct import reconstruct
 from homunculus.structures import Allocation, View, VisualTokens, rectangular
-from homunculus.viz.overlay import mark_fixations, overlay, panel_size, relevance_panel, to_pil
+from homunculus.viz.overlay import mark_fixations, mark_scanpath, overlay, panel_size, relevance_panel, to_pil
 from homunculus.viz.palette import INK, PAPER, RULE, SOFT_INK, fitted, font, level_colour
 
 MARGIN, GAP = 28, 24
 TITLE, CAPTION, SMALL = 26, 20, 16
+MOST_LEVELS = 8  # in a legend
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,24 @@ def look_figure(
     question: str | None,
     method: Allocator,
     box: Size = (640, 920),
+    scanpath: Float[Tensor, "f 3"] | None = None,
 ) -> Image.Image:
-    """Cells over the image, what the tokens are spent by, and the image the model would see, side by side."""
+    """Cells over the image, what the tokens are spent by, and the image the model would see, side by side.
+
+    `scanpath` are fixations in the order they were looked at, drawn instead of those of the view.
+    """
     full = image.shape[2], image.shape[1]
     size = panel_size(full, box)
     allocation = rectangular(tokens.allocation)
     fixations = view.fixations[0] if view.fixations is not None and method.uses_gaze else None
     cells = overlay(image, allocation, size)
     wanted = relevance_panel(image, method.density(view)[0], size)
+    scale = size[0] / full[0], size[1] / full[1]
     for picture in (cells, wanted):
-        mark_fixations(picture, fixations, (size[0] / full[0], size[1] / full[1]))
+        if scanpath is None:
+            mark_fixations(picture, fixations, scale)
+        else:
+            mark_scanpath(picture, scanpath, scale)
     seen = to_pil(reconstruct(tokens, max(size)).images[0], size)
     context = int(allocation.is_context.sum())
     panels = [
@@ -55,7 +64,11 @@ def look_figure(
             "cells by side" + (f"; {context} more, repeating a coarse one" if context else ""),
             side_legend(allocation),
         ),
-        Panel(wanted, "relevance" if fixations is None else "relevance and gaze", "bright: tokens wanted"),
+        Panel(
+            wanted,
+            "relevance" if fixations is None else "relevance and gaze",
+            "bright: tokens wanted" + ("" if scanpath is None else "; numbers: looks"),
+        ),
         Panel(
             seen,
             "what the model sees",
@@ -70,7 +83,7 @@ def gallery_figure(
 ) -> Image.Image:
     """Every allocator on one image: its cells, how many of them are how large, and what they cover."""
     full = image.shape[2], image.shape[1]
-    size = panel_size(full, (460, 620))
+    size = panel_size(full, (330, 440))
     panels = []
     for name, tokens in looks.items():
         allocation = rectangular(tokens.allocation)
@@ -79,15 +92,17 @@ def gallery_figure(
         if view.fixations is not None and get_allocator(name).uses_gaze:
             mark_fixations(picture, view.fixations[0], (size[0] / full[0], size[1] / full[1]))
         elif view.fixations is not None:
-            note += "; not moved by the gaze"
+            note += "; ignores the gaze"
         panels.append(Panel(picture, name, note, side_legend(allocation)))
-    return compose(title, panels, columns=3)
+    return compose(title, panels, columns=5)
 
 
 def level_counts(allocation: Allocation, index: int = 0) -> list[tuple[float, int]]:
-    """(level, tokens) from fine to coarse, context excluded; fractional levels to one decimal."""
+    """(level, tokens) from fine to coarse, context excluded; levels to one decimal, or whole where there are many."""
     levels = allocation.levels[index][~allocation.is_context[index]]
     values, counts = torch.round(levels, decimals=1).unique(return_counts=True)
+    if len(values) > MOST_LEVELS:
+        values, counts = levels.round().unique(return_counts=True)
     return list(zip(values.tolist(), counts.tolist(), strict=True))
 
 

@@ -1,5 +1,6 @@
 """Drawings over one image: its cells coloured by level, its relevance, its fixations."""
 
+import math
 from typing import Any
 
 import torch
@@ -7,16 +8,18 @@ from jaxtyping import Float, Shaped
 from PIL import Image, ImageChops, ImageDraw
 from torch import Tensor
 
+from homunculus.allocation.polar import border
 from homunculus.errors import ImageError
 from homunculus.geometry import Size
 from homunculus.images import load_images
 from homunculus.kernels.resample import area_resample_in_strips
 from homunculus.structures import Allocation
-from homunculus.viz.palette import Colour, heat, level_colour
+from homunculus.viz.palette import Colour, font, heat, level_colour
 
 MAX_SIDE, MIN_SIDE = 2048, 32
 SHADE = 110  # how dark black is drawn under the cells, so that their colours show on it
 LINE: Colour = (36, 28, 62)
+STROKES: list[tuple[Colour, int]] = [((255, 255, 255), 5), ((0, 0, 0), 2)]  # light, then dark: seen on anything
 
 
 def to_pil(image: Shaped[Tensor, "3 h w"], size: Size | None = None) -> Image.Image:
@@ -74,6 +77,8 @@ def overlay(image: Any, allocation: Allocation, size: Size | None = None, index:
 
 
 def _outline(allocation: Allocation, index: int, cell: int, scale: tuple[float, float]) -> list[tuple[float, float]]:
+    if bool(allocation.sector[index, cell].isfinite().all()):
+        return [(x * scale[0], y * scale[1]) for x, y in _sector_outline(allocation, index, cell)]
     x0, y0, x1, y1 = allocation.boxes[index, cell].tolist()
     turn = float(allocation.angle[index, cell])
     corners = torch.tensor([(x0, y0), (x1, y0), (x1, y1), (x0, y1)])
@@ -82,6 +87,19 @@ def _outline(allocation: Allocation, index: int, cell: int, scale: tuple[float, 
         cos, sin = torch.tensor(turn).cos(), torch.tensor(turn).sin()
         corners = centre + (corners - centre) @ torch.tensor([[cos, sin], [-sin, cos]])
     return [(x * scale[0], y * scale[1]) for x, y in corners.tolist()]
+
+
+def _sector_outline(allocation: Allocation, index: int, cell: int) -> list[tuple[float, float]]:
+    """The sector, cut to the image: along its outer arc or the image's border, and back along the inner arc."""
+    rho0, rho1, theta0, theta1 = allocation.sector[index, cell].double().tolist()
+    gaze, size = allocation.gaze[index : index + 1].double().cpu(), allocation.image_sizes[index]
+    theta = torch.linspace(theta0, theta1, max(5, round((theta1 - theta0) * 80)), dtype=torch.float64)
+    cos, sin = theta.cos(), theta.sin()
+    outer = border(gaze, size, cos, sin)[0].clamp(max=rho1)
+    inner = outer.clamp(max=rho0)
+    radius = torch.cat((outer, inner.flip(0)))
+    x, y = gaze[0, 0] + radius * torch.cat((cos, cos.flip(0))), gaze[0, 1] + radius * torch.cat((sin, sin.flip(0)))
+    return list(zip(x.tolist(), y.tolist(), strict=True))
 
 
 def relevance_panel(image: Shaped[Tensor, "3 h w"], density: Float[Tensor, "gh gw"], size: Size) -> Image.Image:
@@ -105,8 +123,50 @@ def mark_fixations(picture: Image.Image, fixations: Float[Tensor, "f 3"] | None,
         # Kept on the picture, so that a fixation in a corner is still seen as a ring.
         x = min(max(x, radius), max(radius, picture.width - 1 - radius))
         y = min(max(y, radius), max(radius, picture.height - 1 - radius))
-        strokes: list[tuple[Colour, int]] = [((255, 255, 255), 5), ((0, 0, 0), 2)]
-        for colour, width in strokes:
+        for colour, width in STROKES:
             draw.ellipse((x - radius, y - radius, x + radius, y + radius), outline=colour, width=width)
             draw.line((x - radius / 2, y, x + radius / 2, y), fill=colour, width=width)
             draw.line((x, y - radius / 2, x, y + radius / 2), fill=colour, width=width)
+
+
+def mark_scanpath(picture: Image.Image, fixations: Float[Tensor, "f 3"], scale: tuple[float, float]) -> None:
+    """Numbered discs at the fixations, joined by lines in the order they were looked at.
+
+    Dark and light together, so that both show on anything. A disc that would cover an earlier one steps aside, and a
+    line leads back to its place.
+    """
+    draw = ImageDraw.Draw(picture)
+    width, height = picture.size
+    radius = max(6, round(min(max(width, height) / 55, min(width, height) / 5)))
+    places = [(x * scale[0], y * scale[1]) for x, y, weight in fixations.tolist() if weight > 0]
+    discs: list[tuple[float, float]] = []
+    for place in places:
+        discs.append(_free_place(place, discs, radius, picture.size))
+    for ink, thick in STROKES:
+        draw.line(discs, fill=ink, width=thick, joint="curve")
+        for pair in zip(places, discs, strict=True):
+            draw.line(pair, fill=ink, width=thick)
+    for number, (x, y) in enumerate(discs, 1):
+        for fill, reach in (((255, 255, 255), radius + 3), ((0, 0, 0), radius + 1), ((255, 255, 255), radius - 1)):
+            draw.ellipse((x - reach, y - reach, x + reach, y + reach), fill=fill)
+        size = round(radius * (1.5 if number < 10 else 1.1))
+        draw.text((x, y), str(number), (0, 0, 0), font(size), anchor="mm", stroke_width=0.4)
+
+
+def _free_place(
+    place: tuple[float, float], taken: list[tuple[float, float]], radius: int, size: Size
+) -> tuple[float, float]:
+    """The nearest place to this one where a disc lies on the picture and touches no other, if there is one."""
+    reach = radius + 4
+    x, y = (min(max(c, reach), max(reach, side - 1 - reach)) for c, side in zip(place, size, strict=True))
+    steps = [(0.0, 0.0)] + [
+        (ring * reach * math.cos(turn * math.pi / 8), ring * reach * math.sin(turn * math.pi / 8))
+        for ring in (1, 2, 3, 4)
+        for turn in range(16)
+    ]
+    for dx, dy in steps:
+        spot = x + dx, y + dy
+        on = all(reach <= c <= max(reach, side - 1 - reach) for c, side in zip(spot, size, strict=True))
+        if on and all(math.dist(spot, other) >= 2 * reach for other in taken):
+            return spot
+    return x, y

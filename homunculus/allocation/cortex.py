@@ -1,0 +1,80 @@
+"""`v1`: cells of equal cortical area, as the primary visual cortex would share an image among its hypercolumns.
+
+Linear magnification is M(e) = M0 e0 / (e + e0) (Horton and Hoyt 1991: 17.3 mm / (e + 0.75 deg)). A patch of cortex
+sees an area that grows with (e + e0)^2, so cells of equal cortical area have sides proportional to e + e0, and their
+number within an eccentricity is the cortical area up to it. Each half of the visual field has a cortex of its own, so
+no cell crosses the vertical through the gaze. Receptive fields grow with e + e0 as well; `receptive_field` says how
+wide a cell averages, 1 being its own area. A cell is never finer than a leaf: the literal fovea of an image 40 degrees
+wide would want cells of a few pixels.
+"""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from homunculus.allocation.foveal import dial_e0
+from homunculus.allocation.polar import gaze_of
+from homunculus.allocation.registry import register
+from homunculus.allocation.rings import MIN_RING_BUDGET, e0_in_pixels, ring_allocation
+from homunculus.errors import AllocatorError
+from homunculus.geometry import leaf_side
+from homunculus.structures import Allocation, View
+
+M_E0 = 17.3  # mm: magnification at eccentricity 0 times e0
+E0 = 0.75  # degrees
+
+
+def magnification(e: Float64[Tensor, "*n"], e0: float = E0) -> Float64[Tensor, "*n"]:
+    """Millimetres of cortex for one degree of the visual field, at eccentricity e in degrees.
+
+    >>> magnification(torch.tensor([0.0, 2.0, 10.0]).double())
+    tensor([23.0667,  6.2909,  1.6093], dtype=torch.float64)
+    """
+    return M_E0 / (e + e0)
+
+
+def cortical_area(e: Float64[Tensor, "*n"], e0: float = E0) -> Float64[Tensor, "*n"]:
+    """Square millimetres of cortex (both halves) that see the disc of radius e degrees: the integral of 2 pi e M^2.
+
+    >>> area = cortical_area(torch.tensor([1.0, 40.0]).double())
+    >>> round((area[0] / area[1]).item(), 3)
+    0.092
+    """
+    return 2 * math.pi * M_E0**2 * (torch.log1p(e / e0) - e / (e + e0))
+
+
+@register(
+    "v1",
+    "cells of equal cortical area, each half field apart; tiles the image",
+    minimum=MIN_RING_BUDGET,
+    tiles=True,
+    uses_gaze=True,
+    trains="nothing: geometry; without a fixation, relevance says where to look",
+)
+def v1(
+    view: View,
+    budget: int,
+    *,
+    seed: int = 0,
+    degrees: float = 40.0,
+    e0: float = E0,
+    receptive_field: float = 1.0,
+    foveal_share: float | None = None,
+) -> Allocation:
+    """The longer side spans `degrees` of the visual field; `e0` in degrees, or solved for by `foveal_share`."""
+    if not (0 < degrees < 360 and 0 < e0 < math.inf and 0 < receptive_field < math.inf):
+        raise AllocatorError(
+            f"degrees, e0 and receptive_field must be above 0, got {degrees=}, {e0=}, {receptive_field=}"
+        )
+    gaze = gaze_of(view)
+
+    def hypercolumns(e0_leaves: Any) -> Allocation:
+        return ring_allocation(
+            view, budget, gaze, e0_in_pixels(view, e0_leaves), hemifields=True, field=receptive_field
+        )
+
+    leaves = e0 / degrees * max(view.image_size) / leaf_side(view.grid, view.image_size)
+    return hypercolumns(leaves if foveal_share is None else dial_e0(hypercolumns, view, foveal_share))

@@ -1,0 +1,56 @@
+"""The foveal share: how many of the cells lie near the gaze, and the e0 that makes it what one wants."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from homunculus.errors import AllocatorError
+from homunculus.geometry import leaf_side
+from homunculus.structures import Allocation, View
+
+NEAR = 0.2  # of the longer side
+FINEST_E0, COARSEST_E0 = 0.02, 500.0  # leaves
+TRIALS = 14
+
+
+def foveal_share(allocation: Allocation) -> Float64[Tensor, "b"]:
+    """The share of each image's cells whose centre lies within 0.2 of the longer side from the nearest fixation.
+
+    >>> import homunculus
+    >>> foveal_share(homunculus.allocate(torch.ones(64, 64), 256, "uniform")).item()
+    0.125
+    """
+    near = [
+        NEAR * max(size) / leaf_side(grid, size)
+        for size, grid in zip(allocation.image_sizes, allocation.grids, strict=True)
+    ]
+    # Made on the device: no list of numbers has to travel there.
+    reach = torch.stack([torch.full((), limit, device=allocation.device) for limit in near])
+    return (allocation.eccentricity <= reach[:, None]).double().mean(1)
+
+
+def dial_e0(allocate: Callable[[Tensor], Allocation], view: View, share: float) -> Float64[Tensor, "b"]:
+    """The e0 of each image, in leaves, whose allocation comes nearest to the wanted foveal share.
+
+    Bisection over the logarithm of e0: the smaller it is, the more cells go to the gaze. The share moves in whole
+    cells and has limits (a corner cannot be as crowded as the centre), so the best of all trials is kept;
+    `foveal_share` says what was reached.
+    """
+    if not (isinstance(share, (int, float)) and 0 <= share <= 1):
+        raise AllocatorError(f"foveal_share is a share of the cells, from 0 to 1, got {share!r}")
+    low = torch.full((view.batch,), math.log(FINEST_E0), dtype=torch.float64, device=view.device)
+    high = torch.full_like(low, math.log(COARSEST_E0))
+    best, error = low, torch.full_like(low, torch.inf)
+    for trial in range(TRIALS):
+        # The ends first: a share beyond what is possible gets the nearest possible one.
+        middle = (low, high, (low + high) / 2)[min(trial, 2)]
+        reached = foveal_share(allocate(middle.exp()))
+        better = (reached - share).abs() < error
+        best, error = torch.where(better, middle, best), torch.where(better, (reached - share).abs(), error)
+        if trial > 1:
+            crowded = reached > share
+            low, high = torch.where(crowded, middle, low), torch.where(crowded, high, middle)
+    return best.exp()
