@@ -16,4 +16,5 @@ run() { # name, command...: the output is kept and shown, the status remembered
 python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' || { echo "no CUDA device here"; exit 1; }
 run gpu-tests python3 -m pytest -p no:cacheprovider -m gpu tests
 run gpu-allocation python3 -m bench.allocation --device cuda
+run gpu-hiz python3 -m bench.hiz --device cuda
 exit $status

@@ -2,7 +2,10 @@
 
 from homunculus import viz
 from homunculus.allocation import HierarchicalAllocator, allocate, allocators, coverage, register
+from homunculus.allocation.foveal import foveal_share
+from homunculus.cache import DiskCache, TokenCache
 from homunculus.errors import HomunculusError
+from homunculus.fixation import Observer, fixate, progressive, saccades
 from homunculus.foveate import foveate, make_view
 from homunculus.geometry import fit_grid
 from homunculus.reconstruct import reconstruct
@@ -13,19 +16,26 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Allocation",
+    "DiskCache",
     "HierarchicalAllocator",
     "HomunculusError",
+    "Observer",
     "PackedAllocation",
+    "TokenCache",
     "View",
     "VisualTokens",
     "allocate",
     "allocators",
     "coverage",
     "fit_grid",
+    "fixate",
+    "foveal_share",
     "foveate",
     "make_view",
+    "progressive",
     "reconstruct",
     "register",
+    "saccades",
     "sample",
     "viz",
 ]

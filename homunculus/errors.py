@@ -33,5 +33,9 @@ class AllocatorError(HomunculusError):
     """The allocator is unknown, was given an option it does not take, or lacks what it needs."""
 
 
+class CacheError(HomunculusError):
+    """A cache was given something it cannot hold, or a bound it cannot keep."""
+
+
 class OutputError(HomunculusError):
     """The result cannot be written where it was asked for."""

@@ -19,7 +19,7 @@ from homunculus.allocation import DEFAULT, allocate_view, check_budget, get_allo
 from homunculus.cache import TokenCache, content_key
 from homunculus.density import as_density, resample_mass, total_mass
 from homunculus.errors import AllocatorError, BudgetError, FixationError, ImageError
-from homunculus.foveate import MAX_FITTED_PIXELS, _one_each, gaze_points, make_view
+from homunculus.foveate import MAX_FITTED_PIXELS, gaze_points, make_view, one_each
 from homunculus.geometry import Size, fit_grid, root_level
 from homunculus.images import load_images
 from homunculus.pyramid import ImagePyramid
@@ -136,7 +136,7 @@ class Observer:
     def view(self, query: Any = None, fixation: Any = None) -> View:
         """What an allocator would look at for this question: the same as `make_view`, most of it ready."""
         images = self.pyramid.images
-        queries = _one_each(query, len(images))
+        queries = one_each(query, len(images))
         fixations = stack_fixations(gaze_points(list(images), queries, fixation, self.validate))
         fixations = None if fixations is None else fixations.to(images.device, non_blocking=True)
         density = self._ask(queries) if _knows_questions(self.relevance) else self._density

@@ -49,7 +49,7 @@ def foveate(
     method = get_allocator(allocator)  # before anything is decoded
     budget = check_budget(budget)
     images = load_images(image, validate)
-    queries = _one_each(query, len(images))
+    queries = one_each(query, len(images))
     gazes = gaze_points(images, queries, fixation, validate)
     groups = _alike(images)
     views = (
@@ -115,7 +115,7 @@ def make_view(
     images = load_images(image, validate)
     if len(_alike(images)) > 1:
         raise ImageError("a view is of images of one size and type: make one for each size, or call foveate")
-    queries = _one_each(query, len(images))
+    queries = one_each(query, len(images))
     gazes = gaze_points(images, queries, fixation, validate)
     return _view(images, queries, gazes, range(len(images)), relevance, check_budget(budget), leaf, validate)
 
@@ -163,7 +163,12 @@ def gaze_points(images: Sequence[Tensor], queries: Sequence[Any], fixation: Any,
     return points
 
 
-def _one_each(query: Any, count: int) -> list[Any]:
+def one_each(query: Any, count: int) -> list[Any]:
+    """One query for each of `count` images: the same for all, or those of a list.
+
+    >>> one_each("What is it?", 2)
+    ['What is it?', 'What is it?']
+    """
     if isinstance(query, np.ndarray) and query.dtype.kind in "OU":  # an array of texts, not an embedding
         query = query.tolist()
     if not isinstance(query, (list, tuple)):

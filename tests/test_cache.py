@@ -9,13 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import homunculus
-import homunculus.cache
 from homunculus.allocation import make_allocation
-from homunculus.cache import (
-    CacheError,
-    TokenCache,
-)
-from homunculus.errors import ImageError
+from homunculus.cache import TokenCache, memory
+from homunculus.errors import CacheError, ImageError
 from homunculus.sampling import sample
 from homunculus.structures import CELL_FIELDS, Allocation, View
 from tests.test_foveate import picture
@@ -89,7 +85,7 @@ def test_only_missing_cells_are_read(monkeypatch):
         read.append(allocation.boxes[0])
         return sample(images, allocation)
 
-    monkeypatch.setattr(homunculus.cache, "sample", spy)
+    monkeypatch.setattr(memory, "sample", spy)
     image, cache = picture(256, 256), TokenCache()
     seen: set = set()
     for allocation in looks(image):

@@ -7,14 +7,8 @@ import pytest
 import torch
 
 import homunculus
-import homunculus.cache
-from homunculus.cache import (
-    CacheError,
-    DiskCache,
-    allocation_from_tensors,
-    allocation_to_tensors,
-    content_key,
-)
+from homunculus.cache import DiskCache, allocation_from_tensors, allocation_to_tensors, content_key, disk
+from homunculus.errors import CacheError
 from homunculus.structures import CELL_FIELDS
 from tests.test_foveate import picture
 
@@ -119,7 +113,7 @@ def test_nothing_is_left_behind_by_a_failure(tmp_path, monkeypatch):
 
     with pytest.raises(RuntimeError):
         cache.get_or_make(["a"], fail)
-    monkeypatch.setattr(homunculus.cache.os, "replace", fail)
+    monkeypatch.setattr(disk.os, "replace", fail)
     with pytest.raises(RuntimeError):
         cache.get_or_make(["a"], tensors)
     assert list(tmp_path.iterdir()) == []
