@@ -45,7 +45,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Homunculus needs Python 3.11 or newer: set PYTHON="; exit 1; }
 	@echo "setting up $(VENV), about a minute"
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable .
+	$(PIP) --editable ".[atlas]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core

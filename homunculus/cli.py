@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from homunculus.errors import BudgetError, FixationError, HomunculusError, ImageError, OutputError
+from homunculus.errors import AllocatorError, BudgetError, FixationError, HomunculusError, ImageError, OutputError
 
 app = typer.Typer(
     help="A fixed visual budget for vision-language models, spent where the question looks.",
@@ -108,7 +108,7 @@ def gallery(
     for name, what in allocators().items():
         try:
             allocation = rectangular(allocate_view(view, budget, name, seed=seed))
-        except BudgetError as error:  # this method cannot, others can
+        except (BudgetError, AllocatorError) as error:  # this method cannot, or lacks a library; others can
             table.add_row(name, f"not drawn: {error}")
             continue
         looks[name] = VisualTokens(sample(view.pyramid.images, allocation), allocation)

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 import homunculus
-from homunculus.cli import parse_fixation
+from homunculus.cli import main, parse_fixation
 from homunculus.errors import FixationError
 
 SCRIPT = Path(sys.executable).with_name("homunculus")
@@ -91,6 +91,17 @@ def test_gallery_shows_every_allocator(photo, tmp_path):
     assert few.returncode == 0 and "not drawn: foveated-pyramid needs a budget of at least 16" in " ".join(
         few.stdout.split()
     )
+
+
+def test_the_gallery_does_without_a_missing_library(photo, tmp_path, monkeypatch, capsys):
+    for name in ("skimage.measure", "skimage.segmentation"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(sys, "argv", ["homunculus", "gallery", str(photo), "--out", str(tmp_path / "all.png")])
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert not done.value.code
+    assert (tmp_path / "all.png").exists()
+    assert "not drawn: segments are found with scikit-image" in " ".join(capsys.readouterr().out.split())
 
 
 def test_parse_fixation():
