@@ -98,7 +98,7 @@ def test_every_place_belongs_to_exactly_one_sector(name, size, budget, u, v):
 
 
 @pytest.mark.parametrize("name", RINGS)
-@pytest.mark.parametrize(("size", "budget"), [((1, 5000), 16), ((1, 5000), 150), ((3000, 7), 273), ((40, 900), 31)])
+@pytest.mark.parametrize(("size", "budget"), [((1, 1), 16), ((2, 3), 64), ((1, 5000), 16), ((1, 5000), 150), ((3000, 7), 273), ((40, 900), 31)])
 def test_threads_are_cut_across(name, size, budget):
     grid = homunculus.fit_grid(*size, budget)
     for v in (0.0, 0.37, 1.0):
@@ -224,6 +224,13 @@ def test_receptive_fields_overlap():
     )
     assert torch.equal(narrow.sector, wide.sector)
     assert (wide.levels - narrow.levels).median().item() == pytest.approx(math.log2(1.5), abs=1e-4)
+
+
+@pytest.mark.parametrize("receptive_field", [1.0, 2.0, 8.0])
+def test_wide_fields_stay_distinct(receptive_field):
+    view = looking((80, 400), (418, 2089), (209.0, 20.89))
+    allocation = allocate_view(view, 150, "v1", degrees=120.0, receptive_field=receptive_field)
+    assert len(allocation.boxes[0].unique(dim=0)) == 150
 
 
 def test_scenes_draw_cells():

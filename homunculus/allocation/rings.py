@@ -40,6 +40,7 @@ MIN_RING_BUDGET = 16
 UNIT = 1 << 32  # one token
 MERGE_BELOW = (0.25, 0.5, 1.0, 2.0)  # tokens; the first that leaves no more arcs than tokens is taken
 QUADRATURE = 24
+WIDEST = 0.97  # of the way from a cell's centre to the farther side
 THREAD = 16  # an image so much longer than wide is cut across, not into sectors
 
 
@@ -260,11 +261,19 @@ def _as_squares(
     x = (gaze[:, None, 0] + x[..., 0]).clamp(0, width)
     y = (gaze[:, None, 1] + y[..., 0]).clamp(0, height)
     half = area.clamp(min=1e-6).sqrt() * (field / 2)
-    low = torch.stack(((x - half).clamp(min=0) * gw / width, (y - half).clamp(min=0) * gh / height), dim=-1)
-    x1, y1 = ((x + half) * gw / width).clamp(max=gw), ((y + half) * gh / height).clamp(max=gh)
-    cells = torch.cat((low, torch.stack((x1, y1), dim=-1)), dim=-1)
-    farthest = math.hypot(width, height)
-    return make_allocation(view, cells, "box", sector=sector.clamp(max=farthest).float(), gaze=gaze)
+    # Clipped on one side at the most: two cells side by side, both wider than the image, would become the same box.
+    half_x, half_y = (half.minimum(WIDEST * c.maximum(side - c)) for c, side in ((x, width), (y, height)))
+    cells = torch.stack(
+        (
+            (x - half_x).clamp(min=0) * gw / width,
+            (y - half_y).clamp(min=0) * gh / height,
+            ((x + half_x) * gw / width).clamp(max=gw),
+            ((y + half_y) * gh / height).clamp(max=gh),
+        ),
+        dim=-1,
+    )
+    rho = sector[..., :2].clamp(max=2 * math.hypot(width, height))  # beyond the image one radius is like another
+    return make_allocation(view, cells, "box", sector=torch.cat((rho, sector[..., 2:]), dim=-1).float(), gaze=gaze)
 
 
 # ------------------------------------------------------------------------------------------------------- allocators
