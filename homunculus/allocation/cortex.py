@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from homunculus.allocation.foveal import dial_e0
+from homunculus.allocation.foveal import allocate_at
 from homunculus.allocation.polar import gaze_of
 from homunculus.allocation.registry import register
 from homunculus.allocation.rings import MIN_RING_BUDGET, e0_in_pixels, ring_allocation
@@ -77,4 +77,4 @@ def v1(
         )
 
     leaves = e0 / degrees * max(view.image_size) / leaf_side(view.grid, view.image_size)
-    return hypercolumns(leaves if foveal_share is None else dial_e0(hypercolumns, view, foveal_share))
+    return allocate_at(hypercolumns, view, leaves, foveal_share)

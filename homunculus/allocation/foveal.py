@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float64
@@ -30,6 +31,20 @@ def foveal_share(allocation: Allocation) -> Float64[Tensor, "b"]:
     # Made on the device: no list of numbers has to travel there.
     reach = torch.stack([torch.full((), limit, device=allocation.device) for limit in near])
     return (allocation.eccentricity <= reach[:, None]).double().mean(1)
+
+
+def allocate_at(
+    allocate: Callable[[Any], Allocation], view: View, e0: float, share: float | None, finds_its_gaze: bool = True
+) -> Allocation:
+    """The allocation at a given e0, or at the one that makes the foveal share `share`.
+
+    A method that does not look anywhere of its own accord has no fovea without a fixation.
+    """
+    if share is None:
+        return allocate(e0)
+    if view.fixations is None and not finds_its_gaze:
+        raise AllocatorError("foveal_share is a share of the cells near a fixation and there is none: give fixation=")
+    return allocate(dial_e0(allocate, view, share))
 
 
 def dial_e0(allocate: Callable[[Tensor], Allocation], view: View, share: float) -> Float64[Tensor, "b"]:

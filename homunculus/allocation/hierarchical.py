@@ -13,7 +13,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from homunculus.allocation.cells import make_allocation
-from homunculus.allocation.foveal import dial_e0
+from homunculus.allocation.foveal import allocate_at
 from homunculus.allocation.registry import register
 from homunculus.allocation.soft import SoftCells, soft_cut
 from homunculus.allocation.tree import Tree, cut_tree, tree_level, tree_over
@@ -164,11 +164,7 @@ def foveated_pyramid(
         density = partial(foveated_density, e0=e0, fixation_share=fixation_share, floor=floor)
         return HierarchicalAllocator(density, budget, depth, context_level, reduce, validate=False)(view)
 
-    if foveal_share is None:
-        return tree(e0)
-    if view.fixations is None:
-        raise AllocatorError("foveal_share is a share of the cells near a fixation and there is none: give fixation=")
-    return tree(dial_e0(tree, view, foveal_share))
+    return allocate_at(tree, view, e0, foveal_share, finds_its_gaze=False)
 
 
 def detail_masses(view: View, floor: float = FLOOR) -> list[Float64[Tensor, "b _h _w"]]:

@@ -21,12 +21,11 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from homunculus.allocation.cells import make_allocation
-from homunculus.allocation.foveal import dial_e0
+from homunculus.allocation.foveal import allocate_at
 from homunculus.allocation.hierarchical import HierarchicalAllocator, foveated_density
 from homunculus.allocation.registry import register
 from homunculus.allocation.tree import NOWHERE, most_splits, spend, tree_level
 from homunculus.density import FLOOR
-from homunculus.errors import AllocatorError
 from homunculus.geometry import MIN_TREE_BUDGET, Size, cells_across, spread_order
 from homunculus.pyramid import Reduce, mass_pyramid
 from homunculus.structures import Allocation, View
@@ -288,8 +287,4 @@ def hi_z(
         density = foveated_density(view, e0, fixation_share, floor)
         return expand(view, mass_pyramid(density, level, reduce), budget, context_level)
 
-    if foveal_share is None:
-        return tree(e0)
-    if view.fixations is None:
-        raise AllocatorError("foveal_share is a share of the cells near a fixation and there is none: give fixation=")
-    return tree(dial_e0(tree, view, foveal_share))
+    return allocate_at(tree, view, e0, foveal_share, finds_its_gaze=False)

@@ -133,3 +133,28 @@ def gaze_of(view: View) -> Float64[Tensor, "b 2"]:
     tensor([[32., 32.]], dtype=torch.float64)
     """
     return first_gaze(view.fixations, peak(view.relevance, view.image_size))
+
+
+def boxes_about(
+    view: View,
+    x: Float64[Tensor, "b n"],
+    y: Float64[Tensor, "b n"],
+    half_x: Float64[Tensor, "b n"],
+    half_y: Float64[Tensor, "b n"],
+) -> Float64[Tensor, "b n 4"]:
+    """Boxes given by centre and half sides in pixels, clipped to the image, in leaf units.
+
+    >>> view = View(torch.ones(1, 4, 4, dtype=torch.float64), (64, 64))
+    >>> boxes_about(view, *torch.tensor([[[32.0]], [[8.0]], [[16.0]], [[16.0]]]).double()).tolist()
+    [[[1.0, 0.0, 3.0, 1.5]]]
+    """
+    (width, height), (gw, gh) = view.image_size, view.grid
+    return torch.stack(
+        (
+            (x - half_x).clamp(min=0) * gw / width,
+            (y - half_y).clamp(min=0) * gh / height,
+            ((x + half_x) * gw / width).clamp(max=gw),
+            ((y + half_y) * gh / height).clamp(max=gh),
+        ),
+        dim=-1,
+    )

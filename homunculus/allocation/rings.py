@@ -18,10 +18,11 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from homunculus.allocation.cells import make_allocation
-from homunculus.allocation.foveal import dial_e0
+from homunculus.allocation.foveal import allocate_at
 from homunculus.allocation.polar import (
     Acuity,
     border,
+    boxes_about,
     directions,
     gaze_of,
     side_distances,
@@ -247,7 +248,7 @@ def _as_squares(
     field: float,
 ) -> Allocation:
     """The allocation: each sector cut to the image, sampled by the square of its area about its centre of mass."""
-    (width, height), (gw, gh) = view.image_size, view.grid
+    width, height = view.image_size
     rho0, rho1 = sector[..., :2, None].unbind(2)
     theta0, theta1 = filled[..., None].unbind(2)
     middles = (torch.arange(QUADRATURE, dtype=torch.float64, device=view.device) + 0.5) / QUADRATURE
@@ -263,15 +264,7 @@ def _as_squares(
     half = area.clamp(min=1e-6).sqrt() * (field / 2)
     # Clipped on one side at the most: two cells side by side, both wider than the image, would become the same box.
     half_x, half_y = (half.minimum(WIDEST * c.maximum(side - c)) for c, side in ((x, width), (y, height)))
-    cells = torch.stack(
-        (
-            (x - half_x).clamp(min=0) * gw / width,
-            (y - half_y).clamp(min=0) * gh / height,
-            ((x + half_x) * gw / width).clamp(max=gw),
-            ((y + half_y) * gh / height).clamp(max=gh),
-        ),
-        dim=-1,
-    )
+    cells = boxes_about(view, x, y, half_x, half_y)
     rho = sector[..., :2].clamp(max=2 * math.hypot(width, height))  # beyond the image one radius is like another
     return make_allocation(view, cells, "box", sector=torch.cat((rho, sector[..., 2:]), dim=-1).float(), gaze=gaze)
 
@@ -307,7 +300,7 @@ def log_polar_rings(
     def rings(e0: Any) -> Allocation:
         return ring_allocation(view, budget, gaze, e0_in_pixels(view, e0))
 
-    return rings(e0 if foveal_share is None else dial_e0(rings, view, foveal_share))
+    return allocate_at(rings, view, e0, foveal_share)
 
 
 @register(

@@ -14,7 +14,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from homunculus.allocation.cells import make_allocation
-from homunculus.allocation.polar import Acuity, border, gaze_of, solve_acuity
+from homunculus.allocation.polar import Acuity, border, boxes_about, gaze_of, solve_acuity
 from homunculus.allocation.registry import register
 from homunculus.allocation.rings import e0_in_pixels
 from homunculus.geometry import Size
@@ -90,19 +90,11 @@ def _as_squares(
     sin: Float64[Tensor, "b n"],
     side: Float64[Tensor, "b n"],
 ) -> Allocation:
-    (width, height), (gw, gh) = view.image_size, view.grid
+    width, height = view.image_size
     x = (gaze[:, :1] + radius * cos).clamp(0, width)
     y = (gaze[:, 1:] + radius * sin).clamp(0, height)
     half = side / 2
-    cells = torch.stack(
-        (
-            (x - half).clamp(min=0) * gw / width,
-            (y - half).clamp(min=0) * gh / height,
-            ((x + half) * gw / width).clamp(max=gw),
-            ((y + half) * gh / height).clamp(max=gh),
-        ),
-        dim=-1,
-    )
+    cells = boxes_about(view, x, y, half, half)
     # The patch of the spiral a point stands for: as deep and as wide as its square, a disc at the very centre.
     disc = radius < half
     width_angle = torch.where(disc, 2 * math.pi, side / torch.where(disc, 1.0, radius))
