@@ -119,7 +119,7 @@ def paragraphs() -> Iterator[str]:
     """A heading, a picture, a paragraph and the properties of every allocator."""
     for name, summary in homunculus.allocators().items():
         method = get_allocator(name)
-        said = " ".join(inspect.cleandoc(method.function.__doc__ or "").split())
+        said = " ".join(inspect.cleandoc(method.function.__doc__ or "").partition(">>>")[0].split())
         yield "\n".join(
             (
                 f"### `{name}`",

@@ -272,7 +272,8 @@ def print_summary(report: dict[str, Any]) -> None:
     if not report["fixations"]:
         gaze = "nowhere: the question names no place" if report["question"] else "nowhere"
     else:
-        gaze = "; ".join(f"{x:.0f}, {y:.0f}" for x, y in report["fixations"])
+        gaze = "; ".join(f"{x:.0f}, {y:.0f}" for x, y in report["fixations"][:6])
+        gaze += "; ..." if len(report["fixations"]) > 6 else ""
         gaze += "" if report["gaze_used"] else f" (not used by {report['allocator']})"
     table.add_row("gaze", gaze)
     near = "the gaze" if report["fixations"] else "the peak of relevance"

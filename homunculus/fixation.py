@@ -144,6 +144,11 @@ class Observer:
 
     def allocate(self, view: View, budget: int | None = None, **options: Any) -> Allocation:
         """The cells of one look."""
+        if get_allocator(self.allocator).batchwide and view.batch > 1:
+            raise AllocatorError(
+                f"{self.allocator} gives every image a count of its own: observe one image at a time, or use another "
+                "allocator"
+            )
         chosen = self.options | options
         return rectangular(allocate_view(view, budget or self.budget, self.allocator, **chosen))
 

@@ -138,3 +138,9 @@ def test_the_next_set_is_made_when_it_is_asked_for(monkeypatch):
 def test_what_cannot_be_loaded_progressively(arguments, error, message):
     with pytest.raises(error, match=message):
         progressive(picture(64, 64), **arguments)
+
+
+def test_a_batch_with_one_budget_is_observed_image_by_image():
+    with pytest.raises(AllocatorError, match="token-bank gives every image a count of its own: observe one image"):
+        homunculus.saccades(torch.rand(2, 3, 64, 64), n=2, budget=16, allocator="token-bank")
+    assert homunculus.saccades(torch.rand(3, 64, 64), n=2, budget=16, allocator="token-bank").allocation.budget == 16

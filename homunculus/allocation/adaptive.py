@@ -38,6 +38,8 @@ def adaptive_stratified(view: View, budget: int, *, seed: int = 0, predictor: Pr
     A predictor gets the view's queries (embeddings as one tensor [B, D], else the list as it is, None if nobody asked)
     and ln(width / height). Without a predictor nothing reads the queries, texts or embeddings.
     """
+    if predictor is not None and not callable(predictor):
+        raise AllocatorError(f"a predictor is called with queries and aspects, got {type(predictor).__name__}")
     width, height = view.image_size
     aspect = torch.full((view.batch,), math.log(width / height), dtype=torch.float64, device=view.device)
     logits = grid_prior(aspect) if predictor is None else predictor(_asked(view), aspect)

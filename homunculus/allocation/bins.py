@@ -109,6 +109,8 @@ def pseudo_log_polar(view: View, budget: int, *, seed: int = 0, bins: LearnedBin
     """Bin after bin, the fovea first, takes the free leaf of highest log relevance - distance^2 / (2 reach^2): what its
     soft assignment prefers at any temperature. `bins` are trained ones, as many as the budget."""
     check_leaves(view.grid, budget)
+    if bins is not None and not isinstance(bins, LearnedBins):
+        raise AllocatorError(f"bins of pseudo-log-polar are a LearnedBins, got {type(bins).__name__}")
     if bins is not None and len(bins) != budget:
         raise BudgetError(f"these are {len(bins)} bins and the budget is {budget}: one bin is one token")
     gaze = gaze_of(view)
@@ -193,7 +195,8 @@ def log_polar_bins(
     the image's diagonal, wherever the gaze is. Many bins hold no leaf: 183 of 272 do at the centre of 64x64 leaves, 62
     at a corner."""
     check_leaves(view.grid, budget)
-    if bins is not None and (len(bins) != 2 or not all(isinstance(n, int) and n > 0 for n in bins)):
+    pair = bins is None or (isinstance(bins, (tuple, list)) and len(bins) == 2)
+    if not pair or not all(isinstance(n, int) and n > 0 for n in bins or ()):
         raise AllocatorError(f"bins are two positive whole numbers (rings, sectors), got {bins}")
     if not e0 > 0:
         raise AllocatorError(f"e0 is a distance in leaves, above 0, got {e0}")

@@ -48,13 +48,13 @@ def allocate_at(
 
 
 def dial_e0(allocate: Callable[[Tensor], Allocation], view: View, share: float) -> Float64[Tensor, "b"]:
-    """The e0 of each image, in leaves, whose allocation comes nearest to the wanted foveal share.
+    """The e0 of each image, in leaves, whose allocation came nearest to the wanted foveal share in a bisection.
 
-    Bisection over the logarithm of e0: the smaller it is, the more cells go to the gaze. The share moves in whole
-    cells and has limits (a corner cannot be as crowded as the centre), so the best of all trials is kept;
-    `foveal_share` says what was reached.
+    The smaller e0, the more cells go to the gaze, by and large: the share moves in whole cells, now and then backwards,
+    and has limits (a corner cannot be as crowded as the centre; a tree that gives half of its density to relevance
+    cannot crowd anywhere), so the best of all trials is kept. `foveal_share` says what was reached.
     """
-    if not (isinstance(share, (int, float)) and 0 <= share <= 1):
+    if isinstance(share, bool) or not (isinstance(share, (int, float)) and 0 <= share <= 1):
         raise AllocatorError(f"foveal_share is a share of the cells, from 0 to 1, got {share!r}")
     low = torch.full((view.batch,), math.log(FINEST_E0), dtype=torch.float64, device=view.device)
     high = torch.full_like(low, math.log(COARSEST_E0))

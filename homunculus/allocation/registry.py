@@ -15,8 +15,10 @@ Anybody can add one; every call of this process then knows it by name, and it is
 
 import difflib
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any
 
@@ -46,6 +48,18 @@ class Allocator:
         """The names of the keyword options it takes."""
         return [p.name for p in inspect.signature(self.function).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
+    def _check_numbers(self, options: dict[str, Any]) -> None:
+        """Options declared as numbers must be finite numbers, whole ones where they are declared so."""
+        defaults = inspect.signature(self.function).parameters
+        for option, value in options.items():
+            kind, default = defaults[option].annotation, defaults[option].default
+            if kind not in (int, float) or isinstance(value, Tensor):
+                continue
+            fine = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+            if not fine or not math.isfinite(value):
+                what = "a whole number" if kind is int else "a finite number"
+                raise AllocatorError(f"{option} of {self.name} is {what}, {default} by default, got {value!r}")
+
     def __call__(
         self, view: View | Sequence[View], budget: int, *, seed: int | Tensor = 0, **options: Any
     ) -> Allocation | PackedAllocation:
@@ -59,6 +73,7 @@ class Allocator:
         known = self.options()
         for option in options.keys() - known:
             raise AllocatorError(f"{self.name} has no option '{option}': it takes {', '.join(known) or 'none'}")
+        self._check_numbers(options)
         if "seed" in known:
             options["seed"] = seed
         allocation = self.function(view, budget, **options)

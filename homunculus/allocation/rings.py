@@ -42,6 +42,8 @@ UNIT = 1 << 32  # one token
 MERGE_BELOW = (0.25, 0.5, 1.0, 2.0)  # tokens; the first that leaves no more arcs than tokens is taken
 QUADRATURE = 24
 WIDEST = 0.97  # of the way from a cell's centre to the farther side
+LARGEST_E0 = 1e5  # leaves; all places are alike long before
+FINEST_BOX = 2e-6  # of the longer side: what float32 can still tell from nothing anywhere in the image
 THREAD = 16  # an image so much longer than wide is cut across, not into sectors
 
 
@@ -261,7 +263,7 @@ def _as_squares(
     area = (ring * (theta1 - theta0) / QUADRATURE)[..., 0]
     x = (gaze[:, None, 0] + x[..., 0]).clamp(0, width)
     y = (gaze[:, None, 1] + y[..., 0]).clamp(0, height)
-    half = area.clamp(min=1e-6).sqrt() * (field / 2)
+    half = (area.clamp(min=0).sqrt() * (field / 2)).clamp(min=FINEST_BOX * max(width, height))
     # Clipped on one side at the most: two cells side by side, both wider than the image, would become the same box.
     half_x, half_y = (half.minimum(WIDEST * c.maximum(side - c)) for c, side in ((x, width), (y, height)))
     cells = boxes_about(view, x, y, half_x, half_y)
@@ -275,9 +277,11 @@ def _as_squares(
 def e0_in_pixels(view: View, e0: Any) -> Float64[Tensor, "b 1"]:
     """e0 given in leaves, a number or one for each image, in pixels."""
     if isinstance(e0, Tensor):
+        if e0.numel() not in (1, view.batch):
+            raise AllocatorError(f"{e0.numel()} values of e0 for {view.batch} images: give one, or one for each image")
         return e0.double().reshape(-1, 1).expand(view.batch, 1) * leaf_side(view.grid, view.image_size)
-    if not (isinstance(e0, (int, float)) and 0 < e0 < math.inf):
-        raise AllocatorError(f"e0 is a length in leaves above 0, got {e0!r}")
+    if not (isinstance(e0, (int, float)) and 0 < e0 <= LARGEST_E0):
+        raise AllocatorError(f"e0 is a length in leaves above 0 and up to {LARGEST_E0:g}, got {e0!r}")
     return torch.full(
         (view.batch, 1), e0 * leaf_side(view.grid, view.image_size), dtype=torch.float64, device=view.device
     )
@@ -315,9 +319,8 @@ def acuity_bins(view: View, budget: int, *, seed: int = 0, degrees: float = 40.0
     """Ring edges at equal integrals of de/MAR(e), MAR = MAR0 (1 + e/E2); the longer side spans `degrees`."""
     if not (0 < degrees < 360 and 0 < e2 < math.inf):
         raise AllocatorError(f"degrees must be from 0 to 360 and e2 above 0, got {degrees=}, {e2=}")
-    pixels = max(view.image_size) * e2 / degrees
-    e0 = torch.full((view.batch, 1), pixels, dtype=torch.float64, device=view.device)
-    return ring_allocation(view, budget, gaze_of(view), e0)
+    leaves = max(view.image_size) * e2 / degrees / leaf_side(view.grid, view.image_size)
+    return ring_allocation(view, budget, gaze_of(view), e0_in_pixels(view, leaves))
 
 
 @register(

@@ -194,6 +194,8 @@ def tree_level(grid: Size, budget: int, depth: int | None = None) -> int:
     level = root_level(gw, gh, budget)  # also refuses budgets no tree can meet
     if depth is None:
         return level
+    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+        raise AllocatorError(f"depth is a level of cells that can be split, 1 or more, got {depth!r}")
     roots = cells_across(gw, depth) * cells_across(gh, depth)
     deepest = (max(gw, gh) - 1).bit_length()
     if depth > deepest or roots > max(1, budget // 3):

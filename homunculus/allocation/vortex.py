@@ -16,13 +16,12 @@ from torch import Tensor
 from homunculus.allocation.cells import make_allocation
 from homunculus.allocation.polar import Acuity, border, boxes_about, gaze_of, solve_acuity
 from homunculus.allocation.registry import register
-from homunculus.allocation.rings import e0_in_pixels
+from homunculus.allocation.rings import THREAD, e0_in_pixels, ring_allocation
 from homunculus.geometry import Size
 from homunculus.structures import Allocation, View
 
 GOLDEN = (math.sqrt(5) - 1) / 2  # of a turn
 BISECTIONS = 50
-MOST_CANDIDATES = 1 << 18
 
 
 @register(
@@ -32,8 +31,11 @@ MOST_CANDIDATES = 1 << 18
     trains="nothing: geometry; without a fixation, relevance says where to look",
 )
 def vortex(view: View, budget: int, *, seed: int = 0, e0: float = 3.0) -> Allocation:
-    """`e0` in leaves. Squares do not tile: about an eighth of the image stays between them."""
+    """`e0` in leaves. Squares do not tile: about an eighth of the image stays between them. An image more than 16 times
+    longer than wide has no room for a spiral and is cut across, as by rings."""
     gaze = gaze_of(view)
+    if max(view.image_size) > THREAD * min(view.image_size):
+        return ring_allocation(view, budget, gaze, e0_in_pixels(view, e0))
     law = solve_acuity(gaze, e0_in_pixels(view, e0), budget, view)
     theta, cos, sin = spiral(candidates(budget, view.image_size), view.device)
     rank = torch.arange(len(theta), device=view.device) + 0.5
@@ -49,12 +51,9 @@ def vortex(view: View, budget: int, *, seed: int = 0, e0: float = 3.0) -> Alloca
 
 
 def candidates(budget: int, size: Size) -> int:
-    """How many points of the spiral may have to be looked at: those of a disc around a corner that holds the image.
-
-    Bounded for threads of images, whose far ends then get a little less than their due.
-    """
+    """How many points of the spiral may have to be looked at: those of a disc around a corner that holds the image."""
     aspect = max(size) / min(size)
-    return min(math.ceil(budget * math.pi * (aspect + 1 / aspect)) + 64, max(MOST_CANDIDATES, 64 * budget))
+    return math.ceil(budget * math.pi * (aspect + 1 / aspect)) + 64
 
 
 @lru_cache(maxsize=64)
