@@ -170,6 +170,7 @@ class Observer:
     def _glances(self, scan: Scan, view: View) -> Iterator[Glance]:
         batch, size = view.batch, view.image_size
         n, enough, uncertainty, confident = scan.n, scan.enough, scan.uncertainty, scan.confident
+        single_gaze = get_allocator(self.allocator).single_gaze
         named = view.density.new_zeros(batch, 0, 3) if view.fixations is None else view.fixations
         fixations = F.pad(named, (0, 0, 0, max(0, n - named.shape[1])))  # [B, F, 3], F = max(n, places named)
         going = torch.ones(batch, dtype=torch.bool, device=view.device)
@@ -183,7 +184,7 @@ class Observer:
             here = torch.where(fixations[:, k : k + 1, 2:] > 0, fixations[:, k : k + 1], chosen)
             fixations = torch.cat((fixations[:, :k], here, fixations[:, k + 1 :]), dim=1)
             until = k + 1 if k + 1 < n else fixations.shape[1]  # the last look takes in all the places that were named
-            since = 0 if scan.combine == "tree" else k
+            since = 0 if scan.combine == "tree" and not single_gaze else k
             allocation = self.allocate(replace(view, fixations=fixations[:, since:until]))
             read = lru_cache(1)(partial(self.tokens, allocation))  # by whoever asks first, once
             if uncertainty is None:
@@ -221,7 +222,7 @@ def fixate(
 
     Places that `fixation` or the question's words name come first, in their order, one a look; the last look takes all
     that remain of them. Then come places of our own choice. With `combine="tree"` a look's N cells serve all fixations
-    so far, with `"concat"` its own fixation only.
+    so far, with `"concat"` its own fixation only, as always with methods that have a single gaze.
 
     An image stops when at most the share `enough` is left to see, or when `confident(tokens)` says so, `[B]` booleans;
     iteration ends when all have stopped. `uncertainty`, a map `[h, w]` or `[B, h, w]` or a callable that makes one of
@@ -246,6 +247,9 @@ def saccades(
     >>> [saccades(image, n=2, combine=how, budget=100).allocation.budget for how in ("tree", "concat")]
     [100, 200]
     """
+    allocator = options.get("allocator", DEFAULT)
+    if combine == "tree" and n > 1 and get_allocator(allocator).single_gaze:
+        raise FixationError(f"{allocator} has a single gaze and no tree over several: use combine='concat'")
     return join(list(fixate(image, query, n, combine=combine, enough=enough, **options)), combine)
 
 

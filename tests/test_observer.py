@@ -8,7 +8,7 @@ import torch
 import homunculus
 from homunculus.allocation.hierarchical import HierarchicalAllocator, foveated_density
 from homunculus.cache import TokenCache
-from homunculus.errors import AllocatorError, BudgetError, ImageError
+from homunculus.errors import AllocatorError, BudgetError, FixationError, ImageError
 from homunculus.fixation import Observer, progressive
 from homunculus.viz.example import QUESTION, example_page
 from tests.test_foveate import FIELDS, picture
@@ -138,6 +138,18 @@ def test_the_next_set_is_made_when_it_is_asked_for(monkeypatch):
 def test_what_cannot_be_loaded_progressively(arguments, error, message):
     with pytest.raises(error, match=message):
         progressive(picture(64, 64), **arguments)
+
+
+@pytest.mark.parametrize("name", ["log-polar-rings", "v1", "vortex", "log-polar-bins", "pseudo-log-polar"])
+def test_a_single_gaze_looks_at_its_newest_fixation(name):
+    glances = list(homunculus.fixate(picture(300, 200), n=3, budget=32, allocator=name, enough=None))
+    for k, glance in enumerate(glances):
+        assert glance.fixations.shape == (1, k + 1, 3)
+        assert torch.equal(glance.allocation.gaze[0], glance.fixations[0, k, :2].float())
+    with pytest.raises(FixationError, match=f"{name} has a single gaze and no tree over several: use combine='concat'"):
+        homunculus.saccades(picture(300, 200), n=3, budget=32, allocator=name)
+    tokens = homunculus.saccades(picture(300, 200), n=3, budget=32, allocator=name, combine="concat")
+    assert tokens.allocation.budget == 96
 
 
 def test_a_batch_with_one_budget_is_observed_image_by_image():

@@ -103,6 +103,7 @@ def _default_bins(count: int, device: torch.device) -> tuple[Float[Tensor, "n 2"
     "pseudo-log-polar",
     "bins about the gaze, learned or evenly spread, one leaf each",
     uses_gaze=True,
+    single_gaze=True,
     trains="LearnedBins, through soft assignment and relaxed.dead_bin_loss",
 )
 def pseudo_log_polar(view: View, budget: int, *, seed: int = 0, bins: LearnedBins | None = None) -> Allocation:
@@ -186,7 +187,10 @@ def steady_log(x: Float64[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
 
 
 @register(
-    "log-polar-bins", "the best leaf of each ring and sector about the gaze, the rest by relevance", uses_gaze=True
+    "log-polar-bins",
+    "the best leaf of each ring and sector about the gaze, the rest by relevance",
+    uses_gaze=True,
+    single_gaze=True,
 )
 def log_polar_bins(
     view: View, budget: int, *, seed: int = 0, bins: tuple[int, int] | None = None, e0: float = 1.5

@@ -52,6 +52,7 @@ def cortical_area(e: Float64[Tensor, "*n"], e0: float = E0) -> Float64[Tensor, "
     minimum=MIN_RING_BUDGET,
     tiles=True,
     uses_gaze=True,
+    single_gaze=True,
     trains="nothing: geometry; without a fixation, relevance says where to look",
 )
 def v1(

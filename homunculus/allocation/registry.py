@@ -38,6 +38,7 @@ class Allocator:
     minimum: int = 1
     tiles: bool = False  # its cells cover every pixel exactly once
     uses_gaze: bool = False  # fixations move its cells
+    single_gaze: bool = False  # only the first fixation does
     uses_relevance: bool = True  # the density does
     needs_pixels: bool = False  # it cannot work on a density alone
     batchwide: bool = False  # one budget for the whole batch: counts differ and depend on batch mates

@@ -293,6 +293,7 @@ def e0_in_pixels(view: View, e0: Any) -> Float64[Tensor, "b 1"]:
     minimum=MIN_RING_BUDGET,
     tiles=True,
     uses_gaze=True,
+    single_gaze=True,
     trains="nothing: geometry; without a fixation, relevance says where to look",
 )
 def log_polar_rings(
@@ -313,6 +314,7 @@ def log_polar_rings(
     minimum=MIN_RING_BUDGET,
     tiles=True,
     uses_gaze=True,
+    single_gaze=True,
     trains="nothing: geometry; without a fixation, relevance says where to look",
 )
 def acuity_bins(view: View, budget: int, *, seed: int = 0, degrees: float = 40.0, e2: float = 2.3) -> Allocation:
@@ -329,6 +331,7 @@ def acuity_bins(view: View, budget: int, *, seed: int = 0, degrees: float = 40.0
     minimum=MIN_RING_BUDGET,
     tiles=True,
     uses_gaze=True,
+    single_gaze=True,
     trains="nothing: geometry and saliency",
 )
 def scene_aware(view: View, budget: int, *, seed: int = 0, e0: float = 3.0, beta: float = 0.35) -> Allocation:

@@ -55,7 +55,13 @@ def _grid_cells(box: Float64[Tensor, "b 4"], grid: Size) -> Float64[Tensor, "b n
     return torch.stack(edges, dim=-1)
 
 
-@register("views", "an overview of the image and native-resolution crops of its peaks", minimum=2, uses_gaze=True)
+@register(
+    "views",
+    "an overview of the image and native-resolution crops of its peaks",
+    minimum=2,
+    uses_gaze=True,
+    single_gaze=True,  # with one crop, which is the default
+)
 def views(view: View, budget: int, *, seed: int = 0, crops: int = 1, overview: Any = None) -> Allocation:
     """`crops` crops, on the fixations first and then on the density's peaks; `overview` = (columns, rows) is ours to
     choose if not given."""

@@ -28,6 +28,7 @@ BISECTIONS = 50
     "vortex",
     "a golden-angle spiral of squares around the gaze, dense at its centre",
     uses_gaze=True,
+    single_gaze=True,
     trains="nothing: geometry; without a fixation, relevance says where to look",
 )
 def vortex(view: View, budget: int, *, seed: int = 0, e0: float = 3.0) -> Allocation:
