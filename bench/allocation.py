@@ -6,7 +6,6 @@ All ratios are taken in one run. Times are medians; on a busy machine they wande
 """
 
 import argparse
-import os
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import homunculus
-from bench.timing import graph_ms, median_ms, where
+from bench.timing import announce, graph_ms, median_ms
 from homunculus.allocation.heap import heap_allocation
 from homunculus.allocation.hierarchical import HierarchicalAllocator
 from homunculus.foveate import make_view
@@ -115,10 +114,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--quick", action="store_true", help="leave out the largest images")
     arguments = parser.parse_args()
-    console = Console(width=110)
-    console.print(where(arguments.device), highlight=False)
-    if (load := os.getloadavg()[0]) > 0.5:
-        console.print(f"load average {load:.1f}: something else is running, and times will wander", style="bold")
+    console = announce(arguments.device, width=110)
     torch.manual_seed(0)
     against_the_heap(arguments.device, console)
     foveation(arguments.device, console)

@@ -7,14 +7,13 @@ without a cache. The second table times the cache itself. The reference sampler 
 missing cell, so on it time is saved only where nothing is missing; a kernel that reads cell by cell saves by the cell.
 """
 
-import os
 from collections.abc import Callable, Iterable
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench.timing import median_ms, where
+from bench.timing import announce, median_ms
 from homunculus.cache import TokenCache, content_key
 from homunculus.fixation import Observer, progressive
 from homunculus.sampling import sample
@@ -112,10 +111,7 @@ def speed(console: Console) -> None:
 
 
 def main() -> None:
-    console = Console(width=140)
-    console.print(where("cpu"), highlight=False)
-    if (load := os.getloadavg()[0]) > 0.5:
-        console.print(f"load average {load:.1f}: something else is running, and times will wander", style="bold")
+    console = announce(width=140)
     savings(console)
     speed(console)
 

@@ -8,13 +8,11 @@ first image of a size does; hi-z has none. Times are medians; on a busy machine 
 """
 
 import argparse
-import os
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
-from bench.timing import graph_ms, median_ms, where
+from bench.timing import announce, graph_ms, median_ms
 from homunculus.allocation import get_allocator
 from homunculus.allocation import tree as plain
 from homunculus.allocation.hierarchical import foveated_density
@@ -87,10 +85,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--side", type=int, default=8192, help="of the image, in pixels")
     arguments = parser.parse_args()
-    console = Console(width=110)
-    console.print(where(arguments.device), highlight=False)
-    if (load := os.getloadavg()[0]) > 0.5:
-        console.print(f"load average {load:.1f}: something else is running, and times will wander", style="bold")
+    console = announce(arguments.device, width=110)
     torch.manual_seed(0)
     side = arguments.side
     table = Table(

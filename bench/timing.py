@@ -1,12 +1,14 @@
 """Medians of repeated runs, on the CPU or on a CUDA device, and a line that says where they were taken."""
 
 import datetime
+import os
 import platform
 import statistics
 import time
 from collections.abc import Callable
 
 import torch
+from rich.console import Console
 
 
 def median_ms(run: Callable[[], object], device: str = "cpu", repeats: int = 15, warmup: int = 3) -> float:
@@ -49,3 +51,12 @@ def where(device: str) -> str:
     name = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     today = datetime.date.today().isoformat()
     return f"{name}; torch {torch.__version__}, Python {platform.python_version()}; {today}"
+
+
+def announce(device: str = "cpu", width: int | None = None) -> Console:
+    """A console that has said where the figures are taken, and whether somebody else is using the machine."""
+    console = Console(width=width)
+    console.print(where(device), highlight=False)
+    if (load := os.getloadavg()[0]) > 0.5:
+        console.print(f"load average {load:.1f}: something else is running, and times will wander", style="bold")
+    return console

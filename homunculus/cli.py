@@ -227,20 +227,19 @@ def summary(view: Any, tokens: Any, question: str | None, method: Any, seconds: 
 
 
 def attention_share(view: Any, allocation: Any) -> float:
-    """The share of tokens within 0.2 of the longer side from a fixation, or from the peak of relevance without one."""
-    import torch
+    """The foveal share about the fixations, or about the peak of relevance without one."""
+    from dataclasses import replace
 
-    from homunculus.geometry import leaf_centers
+    from torch.nn.functional import pad
 
-    width, height = view.image_size
-    if view.fixations is not None:
-        points = view.fixations[0, :, :2]
-    else:
-        xs, ys = leaf_centers(view.grid, view.image_size)
-        peak = int(view.relevance[0].argmax())
-        points = torch.stack((xs[peak % view.grid[0]], ys[peak // view.grid[0]]))[None]
-    distance = torch.cdist(allocation.centers[0].double(), points).amin(1)
-    return (distance <= 0.2 * max(width, height)).double().mean().item()
+    from homunculus.allocation.foveal import foveal_share
+    from homunculus.relevance.gaze import eccentricity, peak
+
+    points = view.fixations
+    if points is None:
+        points = pad(peak(view.relevance, view.image_size), (0, 1), value=1.0)[:, None]
+    distance = eccentricity(allocation.centers.double(), points, view.grid, view.image_size)
+    return foveal_share(replace(allocation, eccentricity=distance)).item()
 
 
 def cell_list(tokens: Any) -> list[dict[str, Any]]:

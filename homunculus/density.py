@@ -25,14 +25,16 @@ def as_density(
     >>> as_density([[0, 1], [2, 3]]).shape
     torch.Size([1, 2, 2])
     """
-    try:
-        if not isinstance(values, Tensor):
+    if not isinstance(values, Tensor):
+        try:
             values = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float64))
-        density = values.to(device=device, dtype=torch.float64, non_blocking=True)
-    except (TypeError, ValueError, RuntimeError, NotImplementedError):
-        raise DensityError(
-            f"cannot read a density from {type(values).__name__}: give a map [h, w] or [B, h, w]"
-        ) from None
+        except (TypeError, ValueError):
+            raise DensityError(
+                f"cannot read a density from {type(values).__name__}: give a map [h, w] or [B, h, w]"
+            ) from None
+    if values.is_complex() or values.is_quantized or values.is_meta or values.layout != torch.strided:
+        raise DensityError(f"cannot read a density from a {values.type()}: give a dense real map [h, w] or [B, h, w]")
+    density = values.to(device=device, dtype=torch.float64, non_blocking=True)
     density = density[None] if density.ndim == 2 else density
     if density.ndim != 3 or 0 in density.shape:
         raise DensityError(

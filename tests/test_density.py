@@ -88,6 +88,9 @@ def test_bad_shapes():
         as_density(np.zeros((0, 4)))
     with pytest.raises(DensityError, match="cannot read a density from str"):
         as_density("everything")
+    for odd in (torch.eye(4).to_sparse(), torch.ones(4, 4, dtype=torch.complex64), torch.ones(4, 4, device="meta")):
+        with pytest.raises(DensityError, match="give a dense real map"):
+            as_density(odd)
     with pytest.raises(DensityError, match="2 density maps for 3 images"):
         as_density(torch.ones(2, 4, 4), batch=3)
     assert as_density([[0, 1]], batch=3).shape == (3, 1, 2)

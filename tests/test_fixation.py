@@ -218,8 +218,6 @@ def test_the_same_each_time():
 
 @pytest.mark.parametrize("allocator", homunculus.allocators())
 def test_every_allocator_can_be_looked_through(allocator):
-    if allocator == "token-bank":
-        pytest.skip("packed: its images have counts of their own")
     glances = list(fixate(picture(300, 200), n=2, allocator=allocator, budget=100, enough=None, cache=TokenCache()))
     assert [glance.tokens.patches.shape[1] for glance in glances] == [100, 100]
     assert all(0 <= glance.left.item() <= 1 for glance in glances)

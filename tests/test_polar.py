@@ -315,6 +315,13 @@ def test_a_share_beyond_what_is_possible_gives_the_nearest(name):
     assert shares[0] < 0.15 and shares[1] == shares[2] > shares[0] and shares[1] < 0.6
 
 
+def test_shares_of_images_of_different_sizes():
+    images = [torch.rand(3, 200, 300), torch.rand(3, 400, 100), torch.rand(3, 200, 300)]
+    together = homunculus.foveate(images, budget=64, fixation=[[(30, 40)], [(50, 380)], [(150, 100)]]).allocation
+    alone = [foveal_share(together.select([i])) for i in range(3)]
+    assert torch.equal(foveal_share(together), torch.cat(alone))
+
+
 def test_each_image_gets_its_own_dial():
     fixations = torch.tensor([[[*CENTRE, 1.0]], [[*CORNER, 1.0]]], dtype=torch.float64)
     density = torch.ones(2, 64, 64, dtype=torch.float64)

@@ -28,8 +28,9 @@ def foveal_share(allocation: Allocation) -> Float64[Tensor, "b"]:
         NEAR * max(size) / leaf_side(grid, size)
         for size, grid in zip(allocation.image_sizes, allocation.grids, strict=True)
     ]
-    # Made on the device: no list of numbers has to travel there.
-    reach = torch.stack([torch.full((), limit, device=allocation.device) for limit in near])
+    if len(set(near)) == 1:  # images of one size, as every allocator sees them
+        return (allocation.eccentricity <= near[0]).double().mean(1)
+    reach = torch.tensor(near).to(allocation.device, non_blocking=True)
     return (allocation.eccentricity <= reach[:, None]).double().mean(1)
 
 
