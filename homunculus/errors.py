@@ -39,3 +39,7 @@ class CacheError(HomunculusError):
 
 class OutputError(HomunculusError):
     """The result cannot be written where it was asked for."""
+
+
+class KernelError(HomunculusError):
+    """A kernel that cannot do what is asked, or cannot be built."""

@@ -126,15 +126,17 @@ def root_level(gw: int, gh: int, budget: int) -> int:
     return min(full or suitable, key=lambda level: abs(roots[level] - budget / 16))
 
 
-def to_pixels(cells: Float[Tensor, "... 4"], grid: Size, size: Size) -> Float[Tensor, "... 4"]:
-    """Boxes in leaf units (float64) to boxes in pixels of the original image (float32).
+def to_pixels(
+    cells: Float[Tensor, "*shape xy"], grid: Size, size: Size, dtype: torch.dtype = torch.float32
+) -> Float[Tensor, "*shape xy"]:
+    """Boxes, or any (x, y, x, y, ...), in leaf units (float64) to pixels of the original image.
 
     >>> to_pixels(torch.tensor([[0., 0., 1., 2.]], dtype=torch.float64), grid=(64, 64), size=(1000, 500))
     tensor([[ 0.0000,  0.0000, 15.6250, 15.6250]])
     """
     x = cells[..., 0::2] * size[0] / grid[0]
     y = cells[..., 1::2] * size[1] / grid[1]
-    return torch.stack((x, y), dim=-1).flatten(-2).float()
+    return torch.stack((x, y), dim=-1).flatten(-2).to(dtype)
 
 
 def leaf_centers(grid: Size, size: Size, device: torch.device | str | None = None) -> tuple[Tensor, Tensor]:

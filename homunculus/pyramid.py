@@ -39,10 +39,9 @@ def pool_blocks(x: Float[Tensor, "*batch h w"], reduce: Reduce = "sum") -> Float
     h, w = x.shape[-2:]
     if h % 2 or w % 2:
         x = F.pad(x, (0, w % 2, 0, h % 2))
-    x00, x01, x10, x11 = x[..., 0::2, 0::2], x[..., 0::2, 1::2], x[..., 1::2, 0::2], x[..., 1::2, 1::2]
-    if reduce == "max":
-        return torch.maximum(torch.maximum(x00, x01), torch.maximum(x10, x11))
-    return (x00 + x01) + (x10 + x11)
+    add = torch.maximum if reduce == "max" else torch.add
+    rows = add(x[..., 0::2], x[..., 1::2])
+    return add(rows[..., 0::2, :], rows[..., 1::2, :])
 
 
 def mass_pyramid(

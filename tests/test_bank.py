@@ -18,7 +18,8 @@ from homunculus.allocation.tree import tree_level
 from homunculus.errors import AllocatorError, BudgetError, ImageError
 from homunculus.foveate import make_view
 from homunculus.geometry import cells_across
-from homunculus.sampling import _sample_side_by_side, sample
+from homunculus.kernels.plain import _sample_side_by_side
+from homunculus.sampling import sample
 from homunculus.structures import CELL_FIELDS, Allocation, PackedAllocation, View, rectangular
 from tests.devices import no_sync
 from tests.strategies import densities
@@ -290,7 +291,9 @@ def test_side_by_side_is_one_by_one(width, height, grid, dtype):
     packed = PackedAllocation.pack(parts)
     expected = torch.cat([sample(images[i : i + 1], part)[0] for i, part in enumerate(parts)])
     assert torch.equal(sample(images, packed), expected)
-    assert torch.allclose(_sample_side_by_side(images, packed), expected, atol=1e-6)
+    kind = "dyadic" if (width, height) == (grid[0] * 16, grid[1] * 16) else "box"
+    side_by_side = _sample_side_by_side(images, packed.boxes, packed.offsets, 16, kind)
+    assert torch.allclose(side_by_side, expected, atol=1e-6)
     with pytest.raises(ImageError, match="do not match an allocation"):
         sample(images[:2], packed)
 

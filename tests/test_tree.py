@@ -5,17 +5,17 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import homunculus
 from homunculus.allocation.heap import heap_allocation
 from homunculus.allocation.hierarchical import HierarchicalAllocator, detail_masses, foveated_density
-from homunculus.allocation.tree import longest_prefix, tree_over
+from homunculus.allocation.tree import cut_tree, longest_prefix, mass_inside, tree_over
 from homunculus.density import normalise
 from homunculus.errors import AllocatorError, BudgetError, DensityError
 from homunculus.geometry import root_level
-from homunculus.pyramid import ImagePyramid, gaussian_pyramid, laplacian_pyramid
+from homunculus.pyramid import ImagePyramid, gaussian_pyramid, laplacian_pyramid, mass_pyramid
 from homunculus.reconstruct import reconstruct
 from homunculus.structures import Allocation, View, canonical_order
 from tests.strategies import densities
@@ -336,3 +336,64 @@ def test_the_prefix_bound_is_never_too_short():
             tree = tree_over(gw, gh, root_level(gw, gh, budget))
             cheapest = tree.cost.sort().values.cumsum(0)
             assert longest_prefix(tree, budget) == int((cheapest <= budget - tree.roots).sum())
+
+
+# ----------------------------------------------------------------------------------------------- tables and short cuts
+
+
+@pytest.mark.parametrize(("gw", "gh", "level"), [(64, 64, 4), (13, 7, 3), (1, 40, 5), (192, 192, 6)])
+def test_the_tables_say_the_same_thing_twice(gw, gh, level):
+    tree = tree_over(gw, gh, level)
+    for slot in range(4):
+        child = tree.children[:, slot]
+        exists = child < tree.count
+        assert torch.equal(tree.parent[child[exists]], torch.arange(tree.internal)[exists])
+        keys = tree.child_keys[:, slot].long()
+        assert torch.equal(tree.from_key[keys[exists]], child[exists]) and (keys[~exists] == tree.nowhere).all()
+    assert torch.equal(tree.from_key[tree.root_keys.long()], torch.arange(tree.roots))
+    assert torch.equal(tree.from_key[tree.context_rank.long()], torch.arange(tree.internal))
+    assert torch.equal(tree.from_rank[tree.rank], torch.arange(tree.count))
+    starts = [int((tree.level > above).sum()) for above in range(level, -1, -1)]
+    assert tree.starts.tolist() == starts
+    side = 1 << tree.level
+    low = tree.corner * side[:, None]
+    high = torch.minimum(low + side[:, None], torch.tensor([gw, gh]))
+    nodes = torch.arange(tree.count)
+    assert torch.equal(tree.boxes(nodes), torch.cat((low, high), dim=1).double())
+    assert torch.allclose(tree.levels(nodes).double(), (high - low).prod(1).double().log2() / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("budget", [16, 17, 18, 100, 272, 273, 274, 1000])
+@given(st.data())
+@settings(max_examples=10)
+def test_a_budget_for_all_is_a_budget_for_each(budget, data):
+    """Over full cells with one budget less has to be worked out; it must come to the same."""
+    density = data.draw(densities((3, 32, 32)))
+    tree = tree_over(32, 32, root_level(32, 32, budget))
+    masses = tree.in_node_order(mass_pyramid(density, tree.root_level))
+    short, long = cut_tree(tree, masses, budget), cut_tree(tree, masses, budget, own=torch.full((3, 1), budget))
+    for field in ("nodes", "is_context", "filled"):
+        assert torch.equal(getattr(short, field), getattr(long, field)), field
+
+
+def test_trees_of_many_nodes_have_wider_keys():
+    density = torch.rand(2, 192, 160, dtype=torch.float64) ** 6
+    assert tree_over(160, 192, root_level(160, 192, 300)).child_keys.dtype == torch.int32
+    allocation = plain(300)(view_of(density))
+    for image in range(2):
+        cells = heap_allocation(density[image].numpy(), 300, root_level(160, 192, 300))
+        assert (allocation.boxes[image] / 16).tolist() == [list(map(float, cell.box)) for cell in cells]
+
+
+def test_mass_inside_is_the_sum_over_the_box():
+    density = torch.rand(2, 9, 14, dtype=torch.float64, requires_grad=True)
+    tree = tree_over(14, 9, 3)
+    nodes = torch.arange(tree.count).expand(2, -1)
+    found = mass_inside(tree, density, nodes)
+    for node, (x0, y0, x1, y1) in enumerate(tree.boxes(nodes[0]).int().tolist()):
+        assert torch.allclose(found[:, node], density[:, y0:y1, x0:x1].sum((1, 2)), rtol=1e-12)
+    (gradient,) = torch.autograd.grad(found[0, 0], density)
+    x0, y0, x1, y1 = tree.boxes(nodes[0, :1]).int()[0].tolist()
+    expected = torch.zeros_like(density)
+    expected[0, y0:y1, x0:x1] = 1.0
+    assert torch.equal(gradient, expected)

@@ -14,6 +14,7 @@ def make_allocation(
     cells: Float64[Tensor, "b n 4"],
     kind: CellKind,
     *,
+    levels: Float[Tensor, "b n"] | None = None,
     is_context: Bool[Tensor, "b n"] | None = None,
     scores: Float[Tensor, "b n"] | None = None,
     angle: Float[Tensor, "b n"] | None = None,
@@ -33,17 +34,19 @@ def make_allocation(
     """
     b, n = cells.shape[:2]
     size, grid = view.image_size, view.grid
-    boxes = to_pixels(cells, grid, size)
     # From the exact centre in leaf units, not from rounded boxes: cells in one row must have one and the same y.
-    x, y = ((cells[..., i] + cells[..., i + 2]) / 2 * size[i] / grid[i] for i in (0, 1))
-    centers = torch.stack((x, y), dim=-1)
-    area = (cells[..., 2] - cells[..., 0]) * (cells[..., 3] - cells[..., 1])
+    middles = (cells[..., :2] + cells[..., 2:]) / 2
+    in_pixels = to_pixels(torch.cat((cells, middles), dim=-1), grid, size, torch.float64)
+    boxes, centers = in_pixels.split((4, 2), dim=-1)
+    if levels is None:
+        area = (cells[..., 2] - cells[..., 0]) * (cells[..., 3] - cells[..., 1])
+        levels = area.log2() / 2
     fixations = view.fixations if gaze is None else torch.nn.functional.pad(gaze, (0, 1), value=1.0)[:, None]
     gaze = first_gaze(view.fixations, image_centre(b, size, view.device)) if gaze is None else gaze
     fields = {
-        "boxes": boxes,
+        "boxes": boxes.float(),
         "centers": centers.float(),
-        "levels": (area.log2() / 2).float(),
+        "levels": levels.float(),
         "eccentricity": eccentricity(centers, fixations, grid, size).float(),
         "scores": (box_mass(view.relevance, cells) if scores is None else scores).float(),
         "is_context": torch.zeros(b, n, dtype=torch.bool, device=view.device) if is_context is None else is_context,

@@ -16,7 +16,7 @@ from homunculus.allocation.cells import make_allocation
 from homunculus.allocation.foveal import allocate_at
 from homunculus.allocation.registry import register
 from homunculus.allocation.soft import SoftCells, soft_cut
-from homunculus.allocation.tree import Tree, cut_tree, tree_level, tree_over
+from homunculus.allocation.tree import Tree, cut_density, cut_tree, mass_inside, tree_level, tree_over
 from homunculus.density import FLOOR, with_floor
 from homunculus.errors import AllocatorError, BudgetError, DensityError
 from homunculus.geometry import MIN_TREE_BUDGET, root_level
@@ -59,15 +59,20 @@ class HierarchicalAllocator:
                 raise AllocatorError(f"{name} is a level of cells that can be split, 1 or more, got {level!r}")
 
     def __call__(self, view: View) -> Allocation:
-        tree = self._tree(view)
-        cut = cut_tree(tree, self._masses(view, tree), self.budget, self.context_level)
-        shares = tree.concatenate(mass_pyramid(view.relevance, tree.root_level))
+        tree, density = self._tree(view), self._density(view)
+        if isinstance(density, Tensor):
+            cut, masses = cut_density(tree, density, self.budget, self.context_level, self.reduce)
+        else:
+            masses = tree.in_node_order(density)
+            cut = cut_tree(tree, masses, self.budget, self.context_level)
+        self._check(density, masses)
         return make_allocation(
             view,
             tree.boxes(cut.nodes),
             "dyadic" if tree.is_full else "box",
+            levels=tree.levels(cut.nodes),
             is_context=cut.is_context,
-            scores=shares.gather(1, tree.flat[cut.nodes]),
+            scores=mass_inside(tree, view.relevance, cut.nodes),
             in_order=True,
         )
 
@@ -95,19 +100,26 @@ class HierarchicalAllocator:
     def _tree(self, view: View) -> Tree:
         return tree_over(*view.grid, tree_level(view.grid, self.budget, self.depth), view.device)
 
-    def _masses(self, view: View, tree: Tree) -> Float64[Tensor, "b internal"]:
-        levels = self.density(view)
-        leaves = levels if isinstance(levels, Tensor) else levels[0]
+    def _density(self, view: View) -> Float64[Tensor, "b gh gw"] | Sequence[Float64[Tensor, "b _h _w"]]:
+        density = self.density(view)
+        leaves = density if isinstance(density, Tensor) else density[0]
         if leaves.shape != view.density.shape:
             raise DensityError(
                 f"the allocator's density is {list(leaves.shape)}, but the view's grid is {list(view.density.shape)}"
             )
-        if isinstance(levels, Tensor):
-            levels = mass_pyramid(levels, tree.root_level, self.reduce)
-        masses = tree.concatenate(levels, lowest=1)[:, tree.flat[: tree.internal]]
+        return density
+
+    def _masses(self, view: View, tree: Tree) -> Float64[Tensor, "b internal"]:
+        density = self._density(view)
+        levels = mass_pyramid(density, tree.root_level, self.reduce) if isinstance(density, Tensor) else density
+        masses = tree.in_node_order(levels)
+        self._check(density, masses)
+        return masses
+
+    def _check(self, density: Tensor | Sequence[Tensor], masses: Float64[Tensor, "b internal"]) -> None:
+        leaves = density if isinstance(density, Tensor) else density[0]
         if self.validate and not bool(_sound(leaves) & _sound(masses)):
             raise DensityError("the density is negative, NaN or too large to sum: it must be finite and at least 0")
-        return masses
 
 
 def _sound(x: Tensor) -> Tensor:

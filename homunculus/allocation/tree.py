@@ -15,6 +15,8 @@ mass are closed under ancestors. Hence, for a whole batch at once:
 The result equals that of the heap (allocation/heap.py) to the last tie. It is exact, gap-free and deterministic, and
 the work after the sort depends on the budget only. Over a grid whose sides are multiples of the roots' side all cells
 are full and all splits cost 3; any other grid is covered from the top-left and its border cells are clipped.
+
+On a CUDA device one kernel does all of it (kernels/triton_cut.py), to the same bits.
 """
 
 import threading
@@ -23,11 +25,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float32, Float64, Int, Int64
 from torch import Tensor
 
 from homunculus.errors import AllocatorError
 from homunculus.geometry import Size, cells_across, root_level, spread_order
+from homunculus.kernels.dispatch import use_triton
+from homunculus.pyramid import Reduce, mass_pyramid
+
+MAX_FUSED_NODES = 8192  # internal nodes, all of which the kernel holds in registers: 128 x 128 leaves and more
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +42,9 @@ class Tree:
 
     Nodes are numbered coarse levels first, each level in tie-breaking order: `internal` of them can be split, the rest
     are leaves. `children` point to node `count`, which does not exist, where a clipped cell has none.
+
+    Keys are integers in canonical order: first a place for each internal node as context, then one for each node as an
+    ordinary token, then `nowhere`.
     """
 
     grid: Size
@@ -44,15 +53,28 @@ class Tree:
     internal: int
     count: int
     cost_counts: tuple[int, ...]  # how many splits cost 0, 1, 2, 3 tokens
+    starts: Int64[Tensor, "levels_plus_1"]  # where each level begins among internal nodes, and where the last ends
     level: Int64[Tensor, "nodes"]
     corner: Int64[Tensor, "nodes 2"]  # top-left, in cells of the node's own level
     flat: Int64[Tensor, "nodes"]  # place in the concatenated row-major levels, coarse first
+    parent: Int64[Tensor, "nodes"]  # 0 for the roots, which have none
     children: Int64[Tensor, "internal 4"]
+    root_keys: Int[Tensor, "roots"]
+    child_keys: Int[Tensor, "internal 4"]  # `nowhere` where there is no child
     cost: Int64[Tensor, "internal"]  # tokens a split adds: children that touch the image, less one
     rank: Int64[Tensor, "nodes"]  # place in reading order: by centre, y before x
-    context_rank: Int64[Tensor, "internal"]  # likewise, but coarse to fine first
-    from_rank: Int64[Tensor, "nodes"]
-    from_context_rank: Int64[Tensor, "internal"]
+    context_rank: Int[Tensor, "internal"]  # likewise, but coarse to fine first
+    from_key: Int64[Tensor, "keys"]
+    box: Float64[Tensor, "nodes 4"]  # the cell in leaf units, clipped to the grid
+    reported_level: Float32[Tensor, "nodes"]
+
+    @property
+    def nowhere(self) -> int:
+        return self.internal + self.count
+
+    @property
+    def from_rank(self) -> Int64[Tensor, "nodes"]:
+        return self.from_key[self.internal : self.nowhere]
 
     @property
     def is_full(self) -> bool:
@@ -65,20 +87,24 @@ class Tree:
 
     def boxes(self, nodes: Int64[Tensor, "*shape"]) -> Float64[Tensor, "*shape 4"]:
         """The nodes' cells in leaf units, clipped to the grid."""
-        side = torch.ones_like(nodes) << self.level[nodes]
-        low = self.corner[nodes] * side[..., None]
-        high = low + side[..., None]
-        x1, y1 = high[..., 0].clamp(max=self.grid[0]), high[..., 1].clamp(max=self.grid[1])
-        return torch.cat((low, torch.stack((x1, y1), dim=-1)), dim=-1).double()
+        return self.box[nodes]
+
+    def levels(self, nodes: Int64[Tensor, "*shape"]) -> Float32[Tensor, "*shape"]:
+        """Half the log2 of the cells' areas: a clipped cell is as coarse as what is left of it."""
+        return self.reported_level[nodes]
 
     def concatenate(self, levels: Sequence[Float64[Tensor, "b _h _w"]], lowest: int = 0) -> Float64[Tensor, "b places"]:
         """Maps of levels root_level..`lowest` laid end to end, coarse first: `flat` says where a node is."""
         return torch.cat([levels[i].flatten(1) for i in range(self.root_level, lowest - 1, -1)], dim=1)
 
+    def in_node_order(self, levels: Sequence[Float64[Tensor, "b _h _w"]]) -> Float64[Tensor, "b internal"]:
+        """The values of the nodes that can be split, from maps of levels 0..root_level (level 0 is not looked at)."""
+        return self.concatenate(levels, lowest=1)[:, self.flat[: self.internal]]
+
 
 _trees: OrderedDict[tuple, Tree] = OrderedDict()
 _trees_lock = threading.Lock()
-MAX_CACHED_NODES = 1 << 21  # some 150 MB of tables
+MAX_CACHED_NODES = 1 << 21  # some 250 MB of tables
 
 
 def tree_over(gw: int, gh: int, root_level: int, device: torch.device | str = "cpu") -> Tree:
@@ -121,6 +147,8 @@ def _build_tree(gw: int, gh: int, root_level: int, device: torch.device | str) -
         children.append(torch.where(exists, node_at[place.clamp(max=count - 1)], count))
     child = torch.stack(children, dim=1)
     cost = (child < count).sum(1) - 1
+    parent = torch.zeros(count + 1, dtype=torch.int64)
+    parent[child.flatten()] = torch.arange(internal).repeat_interleave(4)
 
     # Centres in half leaves: integers, so that reading order has no rounding in it.
     low = corner << level[:, None]
@@ -131,6 +159,13 @@ def _build_tree(gw: int, gh: int, root_level: int, device: torch.device | str) -
     area = (high - low).prod(1)  # a clipped cell is as coarse as what is left of it
     from_context_rank = from_context_rank[torch.argsort(-area[from_context_rank], stable=True)]
 
+    nowhere = internal + count
+    rank = _inverse(from_rank)
+    key = torch.cat((internal + rank, torch.tensor([nowhere])))  # the last for children that do not exist
+    small = (
+        torch.int16 if nowhere < 1 << 15 else torch.int32
+    )  # a radix sort takes half as many passes over half the bits
+
     return Tree(
         grid=(gw, gh),
         root_level=root_level,
@@ -138,15 +173,20 @@ def _build_tree(gw: int, gh: int, root_level: int, device: torch.device | str) -
         internal=internal,
         count=count,
         cost_counts=tuple(cost.bincount(minlength=4).tolist()),
+        starts=torch.cat((starts[1:].flip(0), torch.tensor([internal]))).to(device),
         level=level.to(device),
         corner=corner.to(device),
         flat=flat.to(device),
+        parent=parent[:count].to(device),
         children=child.to(device),
+        root_keys=key[: int(sizes[root_level])].to(small).to(device),
+        child_keys=key[child].to(small).to(device),
         cost=cost.to(device),
-        rank=_inverse(from_rank).to(device),
-        context_rank=_inverse(from_context_rank).to(device),
-        from_rank=from_rank.to(device),
-        from_context_rank=from_context_rank.to(device),
+        rank=rank.to(device),
+        context_rank=_inverse(from_context_rank).to(small).to(device),
+        from_key=torch.cat((from_context_rank, from_rank, from_rank[-1:])).to(device),
+        box=torch.cat((low, high), dim=1).double().to(device),
+        reported_level=(area.double().log2() / 2).float().to(device),
     )
 
 
@@ -211,6 +251,48 @@ def best_first_order(masses: Float64[Tensor, "b internal"], length: int) -> Int6
     return torch.sort(masses, dim=1, descending=True, stable=True).indices[:, :length]
 
 
+def cut_density(
+    tree: Tree,
+    density: Float64[Tensor, "b gh gw"],
+    budget: int,
+    context_level: int | None = None,
+    reduce: Reduce = "sum",
+) -> tuple[Cut, Float64[Tensor, "b internal"]]:
+    """`cut_tree` from a density over leaves; also the masses it went by.
+
+    >>> cut, masses = cut_density(tree_over(8, 8, 2), torch.ones(1, 8, 8, dtype=torch.float64), 17)
+    >>> cut.nodes.shape, cut.is_context.sum().item(), masses.amax().item()
+    (torch.Size([1, 17]), 1, 16.0)
+    """
+    if _is_fused(tree, density, context_level):
+        from homunculus.kernels import triton_cut
+
+        *cut, masses = triton_cut.cut(tree, density, budget, maximum=reduce == "max")
+        return Cut(*cut), masses
+    masses = tree.in_node_order(mass_pyramid(density.detach(), tree.root_level, reduce))
+    return cut_tree(tree, masses, budget, context_level), masses
+
+
+def mass_inside(tree: Tree, density: Float64[Tensor, "b gh gw"], nodes: Int64[Tensor, "b n"]) -> Float64[Tensor, "b n"]:
+    """The density inside the cell of each node; differentiable in the density.
+
+    >>> tree = tree_over(8, 8, 2)
+    >>> mass_inside(tree, torch.ones(1, 8, 8, dtype=torch.float64), torch.tensor([[0, tree.count - 1]]))
+    tensor([[16.,  1.]], dtype=torch.float64)
+    """
+    if not density.requires_grad and _is_fused(tree, density):
+        from homunculus.kernels import triton_cut
+
+        return triton_cut.mass_inside(tree, density, nodes)
+    return tree.concatenate(mass_pyramid(density, tree.root_level)).gather(1, tree.flat[nodes])
+
+
+def _is_fused(tree: Tree, values: Tensor, context_level: int | None = None) -> bool:
+    """Whether the kernel does it: float64, no asking for context, and not too large a tree, where Triton can run."""
+    suits = context_level is None and tree.internal <= MAX_FUSED_NODES and values.dtype == torch.float64
+    return suits and use_triton(values.device)
+
+
 def cut_tree(
     tree: Tree,
     masses: Float64[Tensor, "b internal"],
@@ -227,28 +309,37 @@ def cut_tree(
     >>> tree.level[cut.nodes[0]].tolist()  # equal masses: the roots first, so this is the ordinary 4x4 grid
     [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
     """
-    batch, device = masses.shape[0], masses.device
+    if _is_fused(tree, masses, context_level):
+        from homunculus.kernels import triton_cut
+
+        return Cut(*triton_cut.cut(tree, masses, budget, own=own)[:3])
     order = best_first_order(masses, longest_prefix(tree, budget))
-    tokens = (budget if own is None else own) - tree.roots
-    split, context = spend(tree.cost[order], tree.level[order], tokens, context_level)
+    is_split = torch.zeros(len(masses), tree.count + 1, dtype=torch.bool, device=masses.device)
+    if tree.is_full and context_level is None and own is None:
+        # The whole list is split, and how much is left is known: nothing to work out.
+        is_split.scatter_(1, order, True)
+        hidden = is_split.gather(1, tree.children[order].flatten(1))
+        context = tree.context_rank[_two_coarsest(tree, order, budget - tree.roots - 3 * order.shape[1])]
+    else:
+        tokens = (budget if own is None else own) - tree.roots
+        split, keeps = spend(tree.cost[order], tree.level[order], tokens, context_level)
+        is_split.scatter_(1, order, split)
+        hidden = is_split.gather(1, tree.children[order].flatten(1)) | ~split.repeat_interleave(4, 1)
+        context = torch.where(keeps, tree.context_rank[order], tree.nowhere)
 
-    is_split = torch.zeros(batch, tree.internal + 1, dtype=torch.bool, device=device).scatter_(1, order, split)
-    roots = torch.arange(tree.roots, device=device).expand(batch, -1)
-    children = torch.where(split[..., None], tree.children[order], tree.count).flatten(1)
-    cells = torch.cat((roots, children), dim=1)
-    token = (cells < tree.count) & ~is_split.gather(1, cells.clamp(max=tree.internal))  # no leaf is split
+    # One sort of small integers puts the tokens in canonical order and everything else behind them.
+    children = tree.child_keys[order].flatten(1).masked_fill_(hidden, tree.nowhere)
+    roots = torch.where(is_split[:, : tree.roots], tree.nowhere, tree.root_keys)
+    key = torch.cat((context, roots, children), dim=1).sort(dim=1).values[:, :budget].long()
+    return Cut(tree.from_key[key], key < tree.internal, key < tree.nowhere)
 
-    # One integer sort puts the tokens in canonical order and everything else behind them.
-    context_key = torch.where(context, tree.context_rank[order], NOWHERE)
-    cell_key = torch.where(token, tree.internal + tree.rank[cells.clamp(max=tree.count - 1)], NOWHERE)
-    key = torch.cat((context_key, cell_key), dim=1).sort(dim=1).values[:, :budget]
-    is_context = key < tree.internal
-    nodes = torch.where(
-        is_context,
-        tree.from_context_rank[key.clamp(max=tree.internal - 1)],
-        tree.from_rank[(key - tree.internal).clamp(0, tree.count - 1)],
-    )
-    return Cut(nodes, is_context, key < NOWHERE)
+
+def _two_coarsest(tree: Tree, order: Int64[Tensor, "b k"], wanted: int) -> Int64[Tensor, "b wanted"]:
+    """The first 0, 1 or 2 of the sorted nodes of a full tree, the coarser before the heavier."""
+    if wanted < 2:
+        return order[:, :wanted]  # nothing outweighs its root, so the first is one
+    second = tree.level[order[:, 1:]].argmax(1, keepdim=True)  # of equal levels the first, which is the heavier
+    return torch.cat((order[:, :1], order[:, 1:].gather(1, second)), dim=1)
 
 
 NOWHERE = 1 << 62  # sorts behind every real key
