@@ -264,6 +264,43 @@ def test_gradients_of_turned_boxes():
     assert torch.autograd.gradcheck(lambda i, b, a: sample_rotated(i, b, a, leaf=1), (image, boxes, angle))
 
 
+@pytest.mark.parametrize("reads", [1, 2, 4])
+def test_fewer_reads_read_a_coarser_mip(reads):
+    """Of noise, the mean is kept and the variance falls alike: what the mip has averaged the reads need not."""
+    image = torch.rand(1, 3, 256, 256, dtype=torch.float64)
+    boxes, angle = torch.tensor([[[32.0, 32.0, 224.0, 224.0]]]).double(), torch.tensor([[0.3]]).double()
+    patch = sample_rotated(image, boxes, angle, leaf=4, reads=reads, trilinear=True)
+    assert abs(patch.mean() - 0.5) < 0.01 and patch.std() < 0.02
+
+
+@pytest.mark.parametrize("lod", [0.0, 0.3, 0.75, 0.99])
+def test_trilinear_is_linear_between_two_mips(lod):
+    image = torch.rand(1, 3, 61, 67, dtype=torch.float64)
+    side = 4 * 3 * 2**lod  # 3 patch pixels of 4 reads, 2^lod pixels apart: near enough to read both as they are
+    box, angle = (20.0, 25.0, 20 + side, 25 + side), 0.3
+    fine = naive_rotated(image[0].numpy(), box, angle, 3)
+    coarse = naive_rotated(resample.halve(image)[0].numpy(), tuple(edge / 2 for edge in box), angle, 3)
+    turn = torch.tensor([[angle]]).double()
+    found = sample_rotated(image, torch.tensor([[box]]).double(), turn, leaf=3, trilinear=True)
+    assert np.allclose(found[0, 0].numpy(), fine * (1 - lod) + coarse * lod, atol=1e-9)
+
+
+def test_trilinear_stops_at_the_mips_there_are():
+    image = torch.rand(1, 3, 8, 8)
+    boxes = torch.tensor([[[3.0, 3.0, 3.5, 3.5], [-4000.0, -4000.0, 4000.0, 4000.0]]])
+    near, far = sample_rotated(image, boxes, torch.zeros(1, 2), leaf=2, trilinear=True)[0]
+    assert torch.allclose(near, sample_rotated(image, boxes[:, :1], torch.zeros(1, 1), leaf=2)[0, 0])
+    assert torch.allclose(far, image.mean((2, 3))[0, :, None, None].expand(3, 2, 2), atol=1e-6)
+
+
+def test_gradients_of_trilinear_reads():
+    image = torch.rand(1, 3, 9, 9, dtype=torch.float64, requires_grad=True)
+    boxes = torch.tensor([[[1.3, 2.1, 6.2, 5.4]]], dtype=torch.float64, requires_grad=True)
+    angle = torch.tensor([[0.37]], dtype=torch.float64, requires_grad=True)
+    how = {"leaf": 1, "reads": 2, "trilinear": True}
+    assert torch.autograd.gradcheck(lambda i, b, a: sample_rotated(i, b, a, **how), (image, boxes, angle))
+
+
 def test_tiny_images_and_borders():
     patch = sample_rotated(torch.full((1, 3, 1, 1), 0.3), torch.tensor([[[0.0, 0.0, 1.0, 1.0]]]), torch.tensor([[1.0]]))
     assert torch.allclose(patch, torch.tensor(0.3))

@@ -112,54 +112,70 @@ def _upper_mips(images: Tensor, depth: int) -> tuple[Float[Tensor, "b 3 pixels"]
 
 
 def sample_rotated(
-    images: Shaped[Tensor, "b 3 h w"], boxes: Float[Tensor, "b n 4"], angle: Float[Tensor, "b n"], leaf: int = 16
+    images: Shaped[Tensor, "b 3 h w"],
+    boxes: Float[Tensor, "b n 4"],
+    angle: Float[Tensor, "b n"],
+    leaf: int = 16,
+    *,
+    reads: int = QUADRATURE,
+    trilinear: bool = False,
 ) -> Float[Tensor, "b n 3 leaf leaf"]:
     """Patches of boxes turned by `angle` (radians, clockwise as seen, since y is down) about their centres.
 
     Each patch pixel is the mean of 4x4 bilinear reads of the mip whose pixels are no wider than the distance between
-    reads; outside the image the border pixel continues.
+    reads; outside the image the border pixel continues. Texture hardware can do with fewer `reads` a side, and
+    `trilinear`: linear between the two mips about log2 of that distance, clamped to the mips there are.
 
     >>> sample_rotated(torch.ones(1, 3, 32, 32), torch.tensor([[[4.0, 4.0, 20.0, 12.0]]]), torch.tensor([[0.5]])).mean()
     tensor(1.)
     """
     h, w = images.shape[-2:]
     x0, y0, x1, y1 = boxes.double()[..., None, None].unbind(2)
-    side = leaf * QUADRATURE
-    reads = (torch.arange(side, dtype=torch.float64, device=images.device) + 0.5) / side - 0.5
-    u, v = reads * (x1 - x0), reads[:, None] * (y1 - y0)  # [B, N, 1, side], [B, N, side, 1]
+    side = leaf * reads
+    places = (torch.arange(side, dtype=torch.float64, device=images.device) + 0.5) / side - 0.5
+    u, v = places * (x1 - x0), places[:, None] * (y1 - y0)  # [B, N, 1, side], [B, N, side, 1]
     turn = angle.double()[..., None, None]
     x = (x0 + x1) / 2 + u * turn.cos() - v * turn.sin()
     y = (y0 + y1) / 2 + u * turn.sin() + v * turn.cos()
 
     depth = (max(h, w) - 1).bit_length()
-    spacing = ((x1 - x0) * (y1 - y0)).detach().sqrt() / side
-    level = spacing.log2().floor().clamp(0, depth).long()  # [B, N, 1, 1]
-    scale = torch.exp2(level.double())
-    columns = (w + scale.long() - 1) // scale.long()
-    rows = (h + scale.long() - 1) // scale.long()
-    # Centres of mip pixels are at (i + 0.5) * 2^level.
-    x = torch.minimum((x / scale - 0.5).clamp(min=0), columns - 1.0)
-    y = torch.minimum((y / scale - 0.5).clamp(min=0), rows - 1.0)
-    left, top = x.detach().floor().long(), y.detach().floor().long()
-    right, below = torch.minimum(left + 1, columns - 1), torch.minimum(top + 1, rows - 1)
-    fx, fy = (x - left)[:, :, None], (y - top)[:, :, None]
-
     flat = images.flatten(2)
     mips, starts, _ = _upper_mips(images, depth) if depth else (as_float(flat), {}, {})
-    start = torch.zeros_like(level)
-    for deeper, offset in starts.items():
-        start = torch.where(level == deeper, offset, start)
 
-    def read(row: Tensor, column: Tensor) -> Tensor:
-        place = row * columns + column
-        base = _gather(flat, torch.where(level == 0, place, 0))
-        upper = _gather(mips, torch.where(level == 0, 0, start + place))
-        return torch.where(level[:, :, None] == 0, base, upper)
+    def from_mip(level: Int64[Tensor, "b n 1 1"]) -> Float[Tensor, "b n 3 side side"]:
+        scale = torch.exp2(level.double())
+        columns = (w + scale.long() - 1) // scale.long()
+        rows = (h + scale.long() - 1) // scale.long()
+        # Centres of mip pixels are at (i + 0.5) * 2^level.
+        column = torch.minimum((x / scale - 0.5).clamp(min=0), columns - 1.0)
+        row = torch.minimum((y / scale - 0.5).clamp(min=0), rows - 1.0)
+        left, top = column.detach().floor().long(), row.detach().floor().long()
+        right, below = torch.minimum(left + 1, columns - 1), torch.minimum(top + 1, rows - 1)
+        fx, fy = (column - left)[:, :, None], (row - top)[:, :, None]
+        start = torch.zeros_like(level)
+        for deeper, offset in starts.items():
+            start = torch.where(level == deeper, offset, start)
 
-    upper = read(top, left) * (1 - fx) + read(top, right) * fx
-    lower = read(below, left) * (1 - fx) + read(below, right) * fx
-    values = upper * (1 - fy) + lower * fy  # [B, N, 3, side, side]
-    patches = values.unflatten(4, (leaf, QUADRATURE)).unflatten(3, (leaf, QUADRATURE)).mean((4, 6))
+        def read(row: Tensor, column: Tensor) -> Tensor:
+            place = row * columns + column
+            base = _gather(flat, torch.where(level == 0, place, 0))
+            upper = _gather(mips, torch.where(level == 0, 0, start + place))
+            return torch.where(level[:, :, None] == 0, base, upper)
+
+        upper = read(top, left) * (1 - fx) + read(top, right) * fx
+        lower = read(below, left) * (1 - fx) + read(below, right) * fx
+        return upper * (1 - fy) + lower * fy
+
+    area = (x1 - x0) * (y1 - y0)
+    if trilinear:
+        lod = (area.sqrt() / side).log2().clamp(0, depth)
+        level = lod.detach().floor().long()
+        part = (lod - level)[:, :, None]
+        values = from_mip(level) * (1 - part) + from_mip((level + 1).clamp(max=depth)) * part
+    else:
+        spacing = area.detach().sqrt() / side
+        values = from_mip(spacing.log2().floor().clamp(0, depth).long())
+    patches = values.unflatten(4, (leaf, reads)).unflatten(3, (leaf, reads)).mean((4, 6))
     return _finish(patches, images)
 
 
