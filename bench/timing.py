@@ -46,6 +46,37 @@ def graph_ms(run: Callable[[], object], repeats: int = 50) -> float:
     return statistics.median(times)
 
 
+def cold_ms(run: Callable[[], object], repeats: int = 30, graph: bool = True) -> float:
+    """The median time on the device alone, with nothing of the last run left in its caches.
+
+    Captured as a CUDA graph, so that launching costs nothing; `graph=False` for what cannot be: the launches then hide
+    behind the clearing of the cache, which is done several times over to take longer than they do.
+    """
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.synchronize()
+    launch = run
+    if graph:
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            run()
+        launch = captured.replay
+    other = torch.ones(
+        1 << 27, device="cuda"
+    )  # half a gigabyte, many times any L2; read, so that nothing is left to write
+    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(repeats)]
+    for start, stop in events:
+        for _ in range(1 if graph else 8):
+            other.sum()
+        start.record()
+        launch()
+        stop.record()
+    torch.cuda.synchronize()
+    return statistics.median(start.elapsed_time(stop) for start, stop in events)
+
+
 def where(device: str) -> str:
     """Device, versions and date of a measurement."""
     name = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
