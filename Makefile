@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install --con
 # One thread in each of as many processes as there are cores: the tests are many small operations.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --jaxtyping-packages=homunculus,tests.check -n auto
 
-.PHONY: demo test test-kernels test-deep lint format bench docs clean
+.PHONY: demo test test-kernels test-qwen test-deep lint format bench docs clean
 
 demo: $(VENV)/.core                       ## one look and the gallery, drawn from an example page
 	@mkdir -p out
@@ -16,10 +16,14 @@ demo: $(VENV)/.core                       ## one look and the gallery, drawn fro
 	$(BIN)/homunculus gallery --out out/gallery.png
 
 test: $(VENV)/.dev                        ## the core suite, shapes checked at run time
-	$(PYTEST) --ignore=tests/kernels
+	$(PYTEST) --ignore=tests/kernels --ignore=tests/qwen
 
 test-kernels: $(VENV)/.kernels            ## the GPU kernels: interpreted, emulated and compiled for sm_90, without a GPU
 	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests/kernels
+
+test-qwen: $(VENV)/.dev $(VENV)-latest/.qwen ## tiny Qwen-VL models on the oldest transformers we support and on the latest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests/qwen
+	OMP_NUM_THREADS=1 $(VENV)-latest/bin/python -m pytest -n auto tests/qwen
 
 test-deep: $(VENV)/.dev                   ## the large property run: 50 000 densities against the heap
 	$(PYTEST) -n 0 tests/test_budget.py --hypothesis-profile=deep --hypothesis-show-statistics
@@ -42,7 +46,7 @@ docs: $(VENV)/.dev                        ## docs/allocators.md and its pictures
 	$(BIN)/python -m bench.family
 
 clean:
-	rm -rf $(VENV) out build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-latest out build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Homunculus needs Python 3.11 or newer: set PYTHON="; exit 1; }
@@ -53,6 +57,14 @@ $(VENV)/.core: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.core
 	$(PIP) --editable ".[dev]"
+	@touch $@
+
+# The same versions but for transformers.
+$(VENV)-latest/.qwen: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-latest
+	grep -v '^transformers==' constraints.txt >$(VENV)-latest/constraints.txt
+	$(VENV)-latest/bin/python -m pip --disable-pip-version-check --quiet install \
+		--constraint $(VENV)-latest/constraints.txt --editable . transformers==5.22.2 pytest pytest-xdist hypothesis
 	@touch $@
 
 # Triton is a gigabyte: only here.

@@ -1,0 +1,118 @@
+"""How a Qwen-VL processor lays an image out, and where cells of any size lie in it.
+
+A row of `pixel_values` is one patch: channels x temporal copies x patch x patch, normalised. Patches come in blocks of
+merge x merge, which the tower joins to one token: a leaf, 32 pixels a side for Qwen3-VL and 28 for Qwen2.5-VL. Blocks
+are in reading order, and so are the patches of each. Grids here are (columns, lines) of leaves.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from homunculus.geometry import Size
+from homunculus.kernels.dispatch import sample_cells
+from homunculus.structures import Allocation
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Pixels to a patch, patches to a side of a token, equal frames to an image."""
+
+    patch: int
+    merge: int = 2
+    temporal: int = 2
+
+    @property
+    def leaf(self) -> int:
+        return self.patch * self.merge
+
+
+def unpatchify(rows: Float[Tensor, "patches values"], grid: Size, layout: Layout) -> Float[Tensor, "3 h w"]:
+    """The normalised image that these rows were cut from.
+
+    >>> rows = torch.arange(4.0)[:, None].expand(4, 3 * 2 * 2 * 2)
+    >>> unpatchify(rows, (1, 1), Layout(patch=2))[0, ::2, ::2]
+    tensor([[0., 1.],
+            [2., 3.]])
+    """
+    columns, lines = grid
+    p, m = layout.patch, layout.merge
+    blocks = rows.view(lines, columns, m, m, 3, layout.temporal, p, p)[:, :, :, :, :, 0]  # the frames are equal
+    return blocks.permute(4, 0, 2, 5, 1, 3, 6).reshape(3, lines * m * p, columns * m * p)
+
+
+def patchify(cells: Float[Tensor, "n 3 leaf leaf"], layout: Layout) -> Float[Tensor, "patches values"]:
+    """Squares of one leaf each as rows: n blocks of merge x merge patches.
+
+    >>> layout = Layout(patch=2)
+    >>> rows = torch.rand(4, 3 * 2 * 2 * 2).unflatten(1, (3, 2, 4))[:, :, :1].expand(-1, -1, 2, -1).reshape(4, -1)
+    >>> torch.equal(patchify(unpatchify(rows, (1, 1), layout)[None], layout), rows)
+    True
+    """
+    n, p, m = len(cells), layout.patch, layout.merge
+    blocks = cells.view(n, 3, m, p, m, p).permute(0, 2, 4, 1, 3, 5)[:, :, :, :, None]
+    return blocks.expand(-1, -1, -1, -1, layout.temporal, -1, -1).reshape(n * m * m, -1)
+
+
+def whole_leaves(allocation: Allocation) -> tuple[Bool[Tensor, "n"], Int64[Tensor, "n"]]:
+    """Which cells of a single image are exactly a leaf, and the number of the leaf each cell begins in."""
+    low = allocation.boxes[0, :, :2] / allocation.leaf
+    size = (allocation.boxes[0, :, 2:] - allocation.boxes[0, :, :2]) / allocation.leaf
+    whole = ((low == low.floor()) & (size == 1)).all(1)
+    return whole, low[:, 1].long() * allocation.grids[0][0] + low[:, 0].long()
+
+
+def cell_rows(
+    rows: Float[Tensor, "patches values"], allocation: Allocation, layout: Layout
+) -> Float[Tensor, "cell_patches values"]:
+    """The rows of the chosen cells: a leaf's own, to the bit; for larger cells their footprint, area-averaged."""
+    if allocation.budget == allocation.grids[0][0] * allocation.grids[0][1]:
+        return rows  # every leaf, in reading order
+    image = unpatchify(rows, allocation.grids[0], layout)
+    kind = "dyadic" if allocation.kind == "dyadic" else "box"
+    averaged = sample_cells(image[None], allocation.boxes, allocation.angle, leaf=layout.leaf, kind=kind)[0]
+    whole, leaf = whole_leaves(allocation)
+    own = rows.view(-1, layout.merge**2, rows.shape[1])[leaf]
+    pooled = patchify(averaged, layout).to(rows.dtype).view_as(own)
+    return torch.where(whole[:, None, None], own, pooled).flatten(0, 1)
+
+
+def patch_positions(allocation: Allocation, layout: Layout) -> Float[Tensor, "cell_patches 2"]:
+    """(line, column) of the patches of every cell among the image's own patches: their centres, so fractions for
+    patches that cover several."""
+    return _centres(allocation.boxes[0], layout.merge) / layout.patch - 0.5
+
+
+def token_positions(allocation: Allocation) -> Float[Tensor, "n 2"]:
+    """(line, column) of every cell among the image's leaves, from the centre of its box."""
+    return _centres(allocation.boxes[0], 1) / allocation.leaf - 0.5
+
+
+def _centres(boxes: Float[Tensor, "n 4"], parts: int) -> Float[Tensor, "n_parts_parts 2"]:
+    """(y, x) of the middles of parts x parts pieces of each box, in reading order."""
+    x0, y0, x1, y1 = boxes.double().unbind(1)
+    step = (torch.arange(parts, device=boxes.device) + 0.5) / parts
+    x, y = x0[:, None] + (x1 - x0)[:, None] * step, y0[:, None] + (y1 - y0)[:, None] * step
+    return torch.stack(torch.broadcast_tensors(y[:, :, None], x[:, None, :]), dim=-1).flatten(0, 2).float()
+
+
+def bilinear_taps(
+    positions: Float[Tensor, "n 2"], patches: Size, side: int
+) -> tuple[Int64[Tensor, "n 4"], Float[Tensor, "n 4"]]:
+    """Entries of a learned side x side table about each position, and their weights; corners lie on corners.
+
+    >>> index, weight = bilinear_taps(torch.tensor([[1.0, 0.5]]), (3, 3), side=3)
+    >>> index.tolist(), weight.tolist()
+    ([[3, 4, 6, 7]], [[0.5, 0.5, 0.0, 0.0]])
+    """
+    index, weight = [], []
+    for axis, size in ((0, patches[1]), (1, patches[0])):
+        place = positions[:, axis] * (side - 1) / max(size - 1, 1)
+        low = place.floor()
+        index.append(torch.stack((low, low + 1), dim=1).long().clamp(0, side - 1))
+        weight.append(torch.stack((1 - (place - low), place - low), dim=1))
+    (lines, columns), (down, across) = index, weight
+    taps = lines[:, :, None] * side + columns[:, None, :]
+    return taps.flatten(1), (down[:, :, None] * across[:, None, :]).flatten(1)

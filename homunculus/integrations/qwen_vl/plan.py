@@ -1,0 +1,130 @@
+"""What one call looks at: images, questions and the cells chosen for each image, decided once before anything runs.
+
+Neither of the model's own methods sees pixels and question together, so a plan is made from the whole call: as many
+cells for an image as the prompt has placeholders for it. A prompt with a placeholder for every leaf, as an unpatched
+processor writes it, keeps every leaf, and the model answers as it always did.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from homunculus.allocation import allocate_view
+from homunculus.errors import ImageError
+from homunculus.foveate import gaze_points
+from homunculus.geometry import Size
+from homunculus.integrations.qwen_vl.layout import Layout, unpatchify
+from homunculus.pyramid import ImagePyramid
+from homunculus.relevance import relevance as relevance_of
+from homunculus.relevance import stack_fixations
+from homunculus.structures import Allocation, View, rectangular
+
+
+@dataclass(frozen=True)
+class Looking:
+    """How cells are chosen: see `patch`."""
+
+    relevance: Any = None
+    allocator: str = "foveated-pyramid"
+    fixation: Any = None
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The cells of every image of a call, and which images each row of the batch has, in the order of the prompt."""
+
+    allocations: tuple[Allocation, ...]
+    grids: tuple[Size, ...]  # (columns, lines) of leaves
+    rows: tuple[tuple[int, ...], ...]
+
+    @property
+    def counts(self) -> list[int]:
+        """Tokens of each image."""
+        return [allocation.budget for allocation in self.allocations]
+
+    def repeated(self, times: int) -> list[int]:
+        """Image numbers after every row has been repeated, as beam search does: each row's images together."""
+        return [image for row in self.rows for _ in range(times) for image in row]
+
+
+def leaf_grids(image_grid_thw: Int64[Tensor, "images 3"], layout: Layout) -> list[Size]:
+    """(columns, lines) of leaves of each image (waits for the device)."""
+    return [(w // layout.merge, h // layout.merge) for _, h, w in image_grid_thw.tolist()]
+
+
+def placeholder_runs(input_ids: Int64[Tensor, "b t"], image_token: int) -> list[list[int]]:
+    """The lengths of the runs of image placeholders in each row (waits for the device).
+
+    >>> placeholder_runs(torch.tensor([[7, 7, 1, 7], [1, 1, 2, 2]]), 7)
+    [[2, 1], []]
+    """
+    marks = (input_ids == image_token).tolist()
+    return [[len(list(run)) for is_image, run in groupby(row) if is_image] for row in marks]
+
+
+def make_plan(
+    pixel_values: Float[Tensor, "patches values"],
+    grids: Sequence[Size],
+    runs: Sequence[Sequence[int]],
+    questions: Sequence[str | None],
+    layout: Layout,
+    colours: tuple[Sequence[float], Sequence[float]],
+    looking: Looking,
+) -> Plan:
+    """Choose the cells of every image. `runs` are the placeholders of each row's images, `questions` one to a row,
+    `colours` the mean and std that the processor normalised with."""
+    counts = [count for row in runs for count in row]
+    if len(counts) != len(grids):
+        raise ImageError(
+            f"the prompt has placeholders for {len(counts)} images and {len(grids)} were given: "
+            "make inputs with the processor that was patched"
+        )
+    owners = [row for row, own in enumerate(runs) for _ in own]
+    parts = pixel_values.split([columns * lines * layout.merge**2 for columns, lines in grids])
+    allocations = []
+    for part, grid, count, owner in zip(parts, grids, counts, owners, strict=True):
+        allocations.append(choose_cells(part, grid, count, questions[owner], layout, colours, looking))
+    numbers = iter(range(len(grids)))
+    rows = tuple(tuple(next(numbers) for _ in own) for own in runs)
+    return Plan(tuple(allocations), tuple(grids), rows)
+
+
+def choose_cells(
+    rows: Float[Tensor, "patches values"],
+    grid: Size,
+    budget: int,
+    question: str | None,
+    layout: Layout,
+    colours: tuple[Sequence[float], Sequence[float]],
+    looking: Looking,
+) -> Allocation:
+    """`budget` cells of one image, in pixels of the image as the processor resized it."""
+    columns, lines = grid
+    leaves, size = columns * lines, (columns * layout.leaf, lines * layout.leaf)
+    if budget > leaves:
+        raise ImageError(
+            f"{budget} placeholders for an image of {columns}x{lines} cells: "
+            "make inputs with the processor that was patched, which enlarges small images"
+        )
+    if budget == leaves:  # nothing to choose
+        view = View(torch.ones(1, lines, columns, dtype=torch.float64, device=rows.device), size, layout.leaf)
+        return rectangular(allocate_view(view, budget, "uniform"))
+    mean, std = (torch.tensor(c, dtype=torch.float32).to(rows.device)[:, None, None] for c in colours)
+    image = (unpatchify(rows.detach().float(), grid, layout) * std + mean).clamp(0, 1)
+    pyramid = ImagePyramid(image[None], grid, layout.leaf)
+    density = relevance_of(pyramid, looking.relevance, [question], floor=0.0, validate=False)
+    fixations = stack_fixations(gaze_points([image], [question], looking.fixation))
+    fixations = None if fixations is None else fixations.to(rows.device)
+    view = View(density, size, layout.leaf, pyramid, fixations, [question])
+    allocation = rectangular(allocate_view(view, budget, looking.allocator, **dict(looking.options)))
+    if allocation.kind == "rotated":
+        raise ImageError(
+            f"{looking.allocator} turns its cells, and the tower takes upright ones: use another allocator"
+        )
+    return allocation
