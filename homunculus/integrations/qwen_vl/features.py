@@ -1,16 +1,26 @@
-"""The visual tokens of a plan: only the chosen cells through the tower (`pre`), or all of it, pooled (`post`)."""
+"""The visual tokens of a plan: only the chosen cells through the tower (`pre`), all of it, pooled (`post`), or an
+overview and crops as the ordinary images they are (`views`)."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int32
+from jaxtyping import Float, Float64, Int32
 from torch import Tensor
 
 from homunculus.geometry import Size
-from homunculus.integrations.qwen_vl.layout import Layout, bilinear_taps, cell_rows, patch_positions
+from homunculus.integrations.qwen_vl.layout import (
+    Layout,
+    bilinear_taps,
+    cell_rows,
+    cut_to_leaves,
+    patch_positions,
+    patchify,
+    unpatchify,
+)
 from homunculus.integrations.qwen_vl.plan import Plan
 from homunculus.integrations.qwen_vl.windows import level_positions, true_positions, window_order
+from homunculus.kernels.resample import area_resample
 from homunculus.structures import Allocation
 
 
@@ -63,6 +73,26 @@ def _ends(lengths: Sequence[int], device: torch.device) -> Int32[Tensor, "sequen
     return torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32).to(device)
 
 
+def encode_views(visual: Any, pixel_values: Float[Tensor, "patches values"], plan: Plan, layout: Layout) -> Any:
+    """The tower's own output for every view of every image: ordinary images in ordinary grids."""
+    sizes = [columns * lines * layout.merge**2 for columns, lines in plan.grids]
+    rows, grids = [], []
+    for i, part in enumerate(pixel_values.type(visual.dtype).split(sizes)):
+        shown = plan.views_of(i)
+        if shown is None:  # every leaf is kept
+            rows.append(part)
+            grids.append(plan.grids[i])
+            continue
+        image = unpatchify(part, plan.grids[i], layout)
+        overview = area_resample(image, (shown.overview[0] * layout.leaf, shown.overview[1] * layout.leaf))
+        boxes = (shown.boxes[0, 1:] * layout.leaf).long().tolist()
+        pictures = [overview.to(image.dtype), *(image[:, y0:y1, x0:x1] for x0, y0, x1, y1 in boxes)]
+        rows += [patchify(cut_to_leaves(picture, layout), layout) for picture in pictures]
+        grids += [shown.overview, *[shown.crop] * len(boxes)]
+    thw = [[1, lines * layout.merge, columns * layout.merge] for columns, lines in grids]
+    return visual(torch.cat(rows), grid_thw=torch.tensor(thw).to(pixel_values.device), return_dict=True)
+
+
 def pool_features(features: Sequence[Float[Tensor, "_leaves d"]], plan: Plan) -> list[Float[Tensor, "_cells d"]]:
     """Features of all leaves, image by image, averaged over the area of each cell; a leaf's own to the bit."""
     return [
@@ -74,11 +104,16 @@ def pool_features(features: Sequence[Float[Tensor, "_leaves d"]], plan: Plan) ->
 def _pool(features: Float[Tensor, "leaves d"], allocation: Allocation, grid: Size) -> Float[Tensor, "n d"]:
     if allocation.budget == len(features):
         return features
+    shares = cell_shares(allocation, grid).float()
+    return (shares @ features.float()).to(features.dtype)  # one-hot rows give a leaf's own features
+
+
+def cell_shares(allocation: Allocation, grid: Size) -> Float64[Tensor, "n leaves"]:
+    """How each cell of a single image is made up of the leaves under it; rows sum to 1."""
     x0, y0, x1, y1 = (allocation.boxes[0].double() / allocation.leaf).unbind(1)
     across, down = _overlap(x0, x1, grid[0]), _overlap(y0, y1, grid[1])  # [N, columns], [N, lines]
     shares = (down[:, :, None] * across[:, None, :]).flatten(1)
-    shares = shares / shares.sum(1, keepdim=True)
-    return (shares.float() @ features.float()).to(features.dtype)  # one-hot rows give a leaf's own features
+    return shares / shares.sum(1, keepdim=True)
 
 
 def _overlap(low: Tensor, high: Tensor, count: int) -> Float[Tensor, "n count"]:

@@ -5,7 +5,8 @@ merge x merge, which the tower joins to one token: a leaf, 32 pixels a side for 
 are in reading order, and so are the patches of each. Grids here are (columns, lines) of leaves.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -56,12 +57,42 @@ def patchify(cells: Float[Tensor, "n 3 leaf leaf"], layout: Layout) -> Float[Ten
     return blocks.expand(-1, -1, -1, -1, layout.temporal, -1, -1).reshape(n * m * m, -1)
 
 
+def cut_to_leaves(image: Float[Tensor, "3 h w"], layout: Layout) -> Float[Tensor, "n 3 leaf leaf"]:
+    """An image of whole leaves, leaf by leaf in reading order: `patchify` makes the rows of an ordinary image of it."""
+    side = layout.leaf
+    leaves = image.view(3, image.shape[1] // side, side, image.shape[2] // side, side)
+    return leaves.permute(1, 3, 0, 2, 4).reshape(-1, 3, side, side)
+
+
 def whole_leaves(allocation: Allocation) -> tuple[Bool[Tensor, "n"], Int64[Tensor, "n"]]:
     """Which cells of a single image are exactly a leaf, and the number of the leaf each cell begins in."""
     low = allocation.boxes[0, :, :2] / allocation.leaf
     size = (allocation.boxes[0, :, 2:] - allocation.boxes[0, :, :2]) / allocation.leaf
     whole = ((low == low.floor()) & (size == 1)).all(1)
     return whole, low[:, 1].long() * allocation.grids[0][0] + low[:, 0].long()
+
+
+def on_image(allocation: Allocation, size: Size) -> Allocation:
+    """The cells of one image in pixels of the original (width, height), to be drawn over it.
+
+    >>> import homunculus
+    >>> on_image(homunculus.allocate(torch.ones(4, 4), 16, leaf=32), (64, 256)).boxes[0, -1].tolist()
+    [48.0, 192.0, 64.0, 256.0]
+    """
+    ratio = torch.tensor([new / old for new, old in zip(size, allocation.image_sizes[0], strict=True)])
+    ratio = ratio.to(allocation.device)
+    scaled = {name: getattr(allocation, name) * ratio for name in ("centers", "gaze")}
+    return replace(allocation, boxes=allocation.boxes * ratio.repeat(2), image_sizes=(size,), **scaled)
+
+
+def to_original(box: Sequence[float], resized: Size, original: Size) -> tuple[float, float, float, float]:
+    """A box that a model gives in pixels of the resized image, as Qwen2.5-VL does, in pixels of the original.
+
+    >>> to_original((0, 10, 50, 100), resized=(100, 100), original=(200, 50))
+    (0.0, 5.0, 100.0, 50.0)
+    """
+    x, y = original[0] / resized[0], original[1] / resized[1]
+    return box[0] * x, box[1] * y, box[2] * x, box[3] * y
 
 
 def cell_rows(

@@ -6,28 +6,41 @@ What they do is planned once for every call, in a hook before the forward pass a
 """
 
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from homunculus.allocation import check_budget
+from homunculus.cache.keys import content_key
 from homunculus.errors import HomunculusError, ImageError
-from homunculus.integrations.qwen_vl.features import encode_cells, pool_features
+from homunculus.geometry import Size
+from homunculus.integrations.qwen_vl import scorers
+from homunculus.integrations.qwen_vl.features import encode_cells, encode_views, pool_features
 from homunculus.integrations.qwen_vl.layout import Layout
-from homunculus.integrations.qwen_vl.plan import Looking, Plan, leaf_grids, make_plan, placeholder_runs
-from homunculus.integrations.qwen_vl.rope import padded_positions, rope_positions
+from homunculus.integrations.qwen_vl.plan import (
+    Choice,
+    Looking,
+    Plan,
+    leaf_grids,
+    make_plan,
+    placeholder_runs,
+    scorer_in,
+)
+from homunculus.integrations.qwen_vl.rope import Positions, padded_positions, rope_positions
 
-Stage = Literal["pre", "post"]
+STAGES = ("pre", "post", "views")
 SUPPORTED = (
     "Qwen3VLForConditionalGeneration",
     "Qwen3VLMoeForConditionalGeneration",
     "Qwen2_5_VLForConditionalGeneration",
 )
 NAME = "_homunculus"  # where a patched model keeps its session
+MOST_KEPT = 256  # images whose cells are remembered
 
 
 class PatchError(HomunculusError):
@@ -38,25 +51,32 @@ def patch(
     model: nn.Module,
     processor: Any,
     budget: int | Sequence[int] = 273,
-    stage: Stage = "pre",
+    stage: str = "pre",
     relevance: Any = None,
     allocator: str = "foveated-pyramid",
-    positions: Literal["true", "rounded"] = "true",
+    positions: str | None = None,
     *,
     fixation: Any = None,
+    keep: bool = False,
     max_pixels: int | None = None,
     **options: Any,
 ) -> "Session":
     """Give this model and this processor exactly `budget` visual tokens an image; `unpatch` gives them back.
 
     `budget` may be a list: one for each image of a call, in order. `stage="pre"` lets only the chosen cells into the
-    vision tower, `"post"` runs all of it and pools its features by cell. `relevance`, `allocator`, `fixation` and
-    `options` are those of `homunculus.foveate`; spatial words of the last question set fixations. `positions="rounded"`
-    rounds the language model's positions, which are fractions for cells of several leaves. Images keep up to
+    vision tower, `"post"` runs all of it and pools its features by cell, `"views"` shows an overview and `crops=1`
+    crops at full resolution, each an ordinary image. `relevance`, `allocator`, `fixation` and `options` are those of
+    `homunculus.foveate`; relevance may also be "text-similarity" or "coarse-pass", which ask the model (scorers.py).
+    Spatial words of the last question set fixations. In a chat every turn looks anew, unless `keep` has an image look
+    as it did when it was first shown. `positions` in the language model are "true", fractions for cells of several
+    leaves, or "rounded"; views have those of images in a row, "stock", unless asked otherwise. Images keep up to
     `max_pixels` (default: 4096 leaves, for Qwen3-VL 2048 x 2048).
+
+    Afterwards `model.last_allocation` has the cells of each image of the last call; `on_image(allocation, image.size)`
+    puts them on the image as it was given.
     """
-    looking = Looking(relevance, allocator, fixation, tuple(options.items()))
-    session = Session(model, processor, budget, stage, positions, looking, max_pixels)
+    looking = Looking(relevance, allocator, fixation, tuple(options.items()), stage == "views")
+    session = Session(model, processor, budget, stage, positions, looking, keep, max_pixels)
     session.install()
     return session
 
@@ -70,34 +90,40 @@ def unpatch(model: nn.Module) -> None:
 
 
 class Session:
-    """A patched pair. `last_plan` has the cells of the last call, in pixels of the images as they were resized."""
+    """A patched pair. `last_plan` has the cells of the last call, in pixels of the images as they were resized, and
+    `last_maps` what the model found relevant, if it was asked."""
 
     def __init__(
         self,
         model: Any,
         processor: Any,
         budget: int | Sequence[int],
-        stage: Stage,
-        positions: str,
+        stage: str,
+        positions: str | None,
         looking: Looking,
+        keep: bool,
         max_pixels: int | None,
     ) -> None:
         if type(model).__name__ not in SUPPORTED:
             raise PatchError(f"{type(model).__name__} is not supported: give one of {', '.join(SUPPORTED)}")
         if getattr(model, NAME, None) is not None:
             raise PatchError("this model is patched already: unpatch it first")
-        if stage not in ("pre", "post") or positions not in ("true", "rounded"):
-            raise PatchError(
-                f"stage is 'pre' or 'post' and positions 'true' or 'rounded', got {stage!r}, {positions!r}"
-            )
+        positions = positions or ("stock" if stage == "views" else "true")
+        if stage not in STAGES:
+            raise PatchError(f"stage is one of {', '.join(STAGES)}, got {stage!r}")
+        if positions not in ("true", "rounded", *(["stock"] if stage == "views" else [])):
+            raise PatchError(f"positions are 'true' or 'rounded', for views also 'stock', got {positions!r}")
         budgets = [budget] if isinstance(budget, int) else list(budget)
         self.budgets = [check_budget(one) for one in budgets]
         self.model, self.inner, self.processor = model, model.model, processor
-        self.stage, self.rounded, self.looking = stage, positions == "rounded", looking
+        self.stage, self.positions, self.looking = stage, cast(Positions, positions), looking
         vision = model.config.vision_config
         self.layout = Layout(vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
         self.max_pixels = max_pixels or 4096 * self.layout.leaf**2
+        self.coarse = scorers.Coarse()
         self.last_plan: Plan | None = None
+        self.last_maps: list[Tensor] | None = None
+        self._kept: OrderedDict[str, Choice] | None = OrderedDict() if keep else None
         self._plan: Plan | None = None
         self._generating = False
         # Features of images come as tensors until 5.17 and as one tensor for each image from 5.18 on.
@@ -108,7 +134,8 @@ class Session:
 
     def install(self) -> None:
         setattr(self.model, NAME, self)
-        self._undo.append(lambda: delattr(self.model, NAME))
+        self.model.last_allocation = []
+        self._undo += [lambda: delattr(self.model, NAME), lambda: delattr(self.model, "last_allocation")]
         self._stock_features, self._stock_rope = self.inner.get_image_features, self.inner.get_rope_index
         self._stock_generate = self.model.generate
         self._replace(self.processor, "replace_image_token", self._replace_image_token)
@@ -162,8 +189,49 @@ class Session:
         runs = placeholder_runs(input_ids, self.model.config.image_token_id)
         questions = [self._question(row) for row in input_ids]
         colours = (self.processor.image_processor.image_mean, self.processor.image_processor.image_std)
+        keys, kept = self._known(pixels, grids, runs)
+        all_known = kept is not None and all(choice is not None for choice in kept)
+        self.last_maps = maps = None if all_known else self._maps(inputs, grids, runs, questions)
         with torch.no_grad():
-            return make_plan(pixels, grids, runs, questions, self.layout, colours, self.looking)
+            plan = make_plan(pixels, grids, runs, questions, self.layout, colours, self.looking, maps, kept)
+        self._remember(keys, plan)
+        return plan
+
+    def _known(
+        self, pixels: Tensor, grids: list[Size], runs: list[list[int]]
+    ) -> tuple[list[str], list[Choice | None] | None]:
+        """What was chosen for these very images before, where that is to be kept."""
+        if self._kept is None:
+            return [], None
+        parts = pixels.split([columns * lines * self.layout.merge**2 for columns, lines in grids])
+        counts = [count for row in runs for count in row]
+        keys = [content_key(part, list(grid), n) for part, grid, n in zip(parts, grids, counts, strict=False)]
+        return keys, [self._kept.get(key) for key in keys]
+
+    def _remember(self, keys: list[str], plan: Plan) -> None:
+        self.last_plan, self.model.last_allocation = plan, list(plan.allocations)
+        for i, key in enumerate(keys):
+            self._kept[key] = plan.allocations[i], plan.views_of(i)  # type: ignore[index]
+            self._kept.move_to_end(key)  # type: ignore[union-attr]
+        while self._kept and len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+
+    def _maps(
+        self, inputs: dict[str, Any], grids: list[Size], runs: list[list[int]], questions: list[str]
+    ) -> list[Tensor] | None:
+        """What the model itself finds relevant in each image, where it is to be asked."""
+        name = scorer_in(self.looking.relevance, scorers.NAMES)
+        every_leaf = [count for row in runs for count in row] == [columns * lines for columns, lines in grids]
+        if name is None or every_leaf:
+            return None
+        numbers = iter(range(len(grids)))
+        rows = [[next(numbers) for _ in own] for own in runs]
+        plan = scorers.coarse_plan(rows, grids, self.layout, self.coarse)
+        image_token = self.model.config.image_token_id
+        tokenizer = self.processor.tokenizer
+        return scorers.model_maps(
+            name, self.inner, tokenizer, inputs, questions, image_token, plan, self.layout, self.coarse
+        )
 
     def _question(self, input_ids: Tensor) -> str:
         """The text of the last turn of the user, or all text after the last image where turns are not marked."""
@@ -180,7 +248,6 @@ class Session:
     @contextmanager
     def _planned(self, inputs: dict[str, Any]):  # type: ignore[no-untyped-def]
         self._plan = self._make_plan(inputs)
-        self.last_plan = self._plan or self.last_plan
         self._generating = True
         try:
             yield
@@ -196,7 +263,6 @@ class Session:
         if not self._generating:
             given = {"input_ids": args[0], **kwargs} if args else kwargs
             self._plan = self._make_plan(given)
-            self.last_plan = self._plan or self.last_plan
 
     def _after(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
         if not self._generating:
@@ -226,8 +292,9 @@ class Session:
         self, pixel_values: Tensor, image_grid_thw: Tensor, plan: Plan
     ) -> tuple[Any, Sequence[Tensor], list[Sequence[Tensor]] | None]:
         """The tower's output object, the tokens of each image, and those of each DeepStack level, if there are any."""
-        if self.stage == "pre":
-            output = encode_cells(self.inner.visual, pixel_values, plan, self.layout)
+        if self.stage != "post":
+            encode = encode_cells if self.stage == "pre" else encode_views
+            output = encode(self.inner.visual, pixel_values, plan, self.layout)
             levels = getattr(output, "deepstack_features", None)
             deepstack = None if levels is None else [level.split(plan.counts) for level in levels]
             return output, output.pooler_output.split(plan.counts), deepstack
@@ -261,7 +328,7 @@ class Session:
         self._times(len(input_ids), len(plan.rows), "rows")
         rows = [ids if attention_mask is None else ids[attention_mask[i].bool()] for i, ids in enumerate(input_ids)]
         is_image = [(row == self.model.config.image_token_id).tolist() for row in rows]
-        positions, deltas = rope_positions(is_image, plan, self.rounded, input_ids.device)
+        positions, deltas = rope_positions(is_image, plan, self.positions, input_ids.device)
         placed = padded_positions(positions, attention_mask, input_ids.shape[1])
         if all(allocation.budget == c * r for allocation, (c, r) in zip(plan.allocations, plan.grids, strict=True)):
             placed = placed.to(input_ids.dtype)  # every leaf: whole numbers, as the stock model has them

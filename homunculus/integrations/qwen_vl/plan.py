@@ -5,8 +5,8 @@ cells for an image as the prompt has placeholders for it. A prompt with a placeh
 processor writes it, keeps every leaf, and the model answers as it always did.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -15,6 +15,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from homunculus.allocation import allocate_view
+from homunculus.allocation.views import ViewGrids, view_grids
 from homunculus.errors import ImageError
 from homunculus.foveate import gaze_points
 from homunculus.geometry import Size
@@ -22,7 +23,11 @@ from homunculus.integrations.qwen_vl.layout import Layout, unpatchify
 from homunculus.pyramid import ImagePyramid
 from homunculus.relevance import relevance as relevance_of
 from homunculus.relevance import stack_fixations
+from homunculus.relevance.maps import SOURCES
 from homunculus.structures import Allocation, View, rectangular
+
+# The cells of one image, and the views they make up where they do.
+Choice = tuple[Allocation, ViewGrids | None]
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class Looking:
     allocator: str = "foveated-pyramid"
     fixation: Any = None
     options: tuple[tuple[str, Any], ...] = ()
+    views: bool = False  # an overview and crops, each an ordinary image
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +48,15 @@ class Plan:
     allocations: tuple[Allocation, ...]
     grids: tuple[Size, ...]  # (columns, lines) of leaves
     rows: tuple[tuple[int, ...], ...]
+    views: tuple[ViewGrids | None, ...] = ()  # of images shown as ordinary images, which then go grid by grid
 
     @property
     def counts(self) -> list[int]:
         """Tokens of each image."""
         return [allocation.budget for allocation in self.allocations]
+
+    def views_of(self, image: int) -> ViewGrids | None:
+        return self.views[image] if self.views else None
 
     def repeated(self, times: int) -> list[int]:
         """Image numbers after every row has been repeated, as beam search does: each row's images together."""
@@ -76,9 +86,12 @@ def make_plan(
     layout: Layout,
     colours: tuple[Sequence[float], Sequence[float]],
     looking: Looking,
+    maps: Sequence[Tensor] | None = None,
+    kept: Sequence[Choice | None] | None = None,
 ) -> Plan:
     """Choose the cells of every image. `runs` are the placeholders of each row's images, `questions` one to a row,
-    `colours` the mean and std that the processor normalised with."""
+    `colours` the mean and std that the processor normalised with; `maps`, one an image, stand for a scorer's name;
+    `kept` are choices made before, which stand."""
     counts = [count for row in runs for count in row]
     if len(counts) != len(grids):
         raise ImageError(
@@ -87,12 +100,41 @@ def make_plan(
         )
     owners = [row for row, own in enumerate(runs) for _ in own]
     parts = pixel_values.split([columns * lines * layout.merge**2 for columns, lines in grids])
-    allocations = []
-    for part, grid, count, owner in zip(parts, grids, counts, owners, strict=True):
-        allocations.append(choose_cells(part, grid, count, questions[owner], layout, colours, looking))
+    allocations, views = [], []
+    for i, (part, grid, count, owner) in enumerate(zip(parts, grids, counts, owners, strict=True)):
+        source = looking.relevance if maps is None else with_map(looking.relevance, maps[i])
+        own = replace(looking, relevance=source)
+        before = None if kept is None else kept[i]
+        allocation, shown = before or choose_cells(part, grid, count, questions[owner], layout, colours, own)
+        allocations.append(allocation)
+        views.append(shown)
     numbers = iter(range(len(grids)))
     rows = tuple(tuple(next(numbers) for _ in own) for own in runs)
-    return Plan(tuple(allocations), tuple(grids), rows)
+    return Plan(tuple(allocations), tuple(grids), rows, tuple(views))
+
+
+def scorer_in(source: Any, names: Sequence[str]) -> str | None:
+    """The one of these names that a source or mixture asks for.
+
+    >>> scorer_in([("coarse-pass", 0.7), ("detail", 0.3)], ["coarse-pass"])
+    'coarse-pass'
+    """
+    parts = [source] if isinstance(source, str) else _mixture(source)
+    return next((name for name in parts if isinstance(name, str) and name in names), None)
+
+
+def with_map(source: Any, density: Tensor) -> Any:
+    """The source or mixture with a map in the place of the scorer's name (the first that is no source of its own)."""
+    if isinstance(source, str):
+        return density
+    pairs = source.items() if isinstance(source, Mapping) else source
+    return [(part if part in SOURCES or not isinstance(part, str) else density, weight) for part, weight in pairs]
+
+
+def _mixture(source: Any) -> list[Any]:
+    if isinstance(source, Mapping):
+        return list(source)
+    return [pair[0] for pair in source] if isinstance(source, (list, tuple)) else []
 
 
 def choose_cells(
@@ -103,8 +145,8 @@ def choose_cells(
     layout: Layout,
     colours: tuple[Sequence[float], Sequence[float]],
     looking: Looking,
-) -> Allocation:
-    """`budget` cells of one image, in pixels of the image as the processor resized it."""
+) -> Choice:
+    """`budget` cells of one image, in pixels of the image as the processor resized it, and the views they make up."""
     columns, lines = grid
     leaves, size = columns * lines, (columns * layout.leaf, lines * layout.leaf)
     if budget > leaves:
@@ -114,7 +156,7 @@ def choose_cells(
         )
     if budget == leaves:  # nothing to choose
         view = View(torch.ones(1, lines, columns, dtype=torch.float64, device=rows.device), size, layout.leaf)
-        return rectangular(allocate_view(view, budget, "uniform"))
+        return rectangular(allocate_view(view, budget, "uniform")), None
     mean, std = (torch.tensor(c, dtype=torch.float32).to(rows.device)[:, None, None] for c in colours)
     image = (unpatchify(rows.detach().float(), grid, layout) * std + mean).clamp(0, 1)
     pyramid = ImagePyramid(image[None], grid, layout.leaf)
@@ -122,9 +164,12 @@ def choose_cells(
     fixations = stack_fixations(gaze_points([image], [question], looking.fixation))
     fixations = None if fixations is None else fixations.to(rows.device)
     view = View(density, size, layout.leaf, pyramid, fixations, [question])
+    if looking.views:
+        options = dict(looking.options)
+        return rectangular(allocate_view(view, budget, "views", **options)), view_grids(view, budget, **options)
     allocation = rectangular(allocate_view(view, budget, looking.allocator, **dict(looking.options)))
     if allocation.kind == "rotated":
         raise ImageError(
             f"{looking.allocator} turns its cells, and the tower takes upright ones: use another allocator"
         )
-    return allocation
+    return allocation, None

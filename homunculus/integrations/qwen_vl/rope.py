@@ -2,11 +2,13 @@
 
 An image takes the positions from t0 to t0 + max(columns, lines) of its leaves, whatever its budget, so the text after
 it begins where it would have begun without us and coordinates keep their meaning. A cell of several leaves lies at its
-centre, which may be a fraction.
+centre, which may be a fraction. Views (an overview and crops) may instead be counted as what they are: ordinary images
+one after the other.
 """
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int64
@@ -15,9 +17,12 @@ from torch import Tensor
 from homunculus.integrations.qwen_vl.layout import token_positions
 from homunculus.integrations.qwen_vl.plan import Plan
 
+# true: cells at their centres, fractions included; rounded: the same in whole numbers; stock: views as images in a row
+Positions = Literal["true", "rounded", "stock"]
+
 
 def rope_positions(
-    is_image: Sequence[Sequence[bool]], plan: Plan, rounded: bool, device: torch.device
+    is_image: Sequence[Sequence[bool]], plan: Plan, how: Positions, device: torch.device
 ) -> tuple[list[Float[Tensor, "3 _t"]], list[int]]:
     """(time, line, column) of every token of every row, and how much further than its length each row has counted.
 
@@ -31,9 +36,8 @@ def rope_positions(
         for image, run in groupby(row):
             length = len(list(run))
             if image:
-                chosen = next(images)
-                parts.append(image_positions(plan, chosen, now, rounded, device))
-                now += max(plan.grids[chosen])
+                own, now = image_positions(plan, next(images), now, how, device)
+                parts.append(own)
             else:
                 parts.append((now + torch.arange(length, device=device, dtype=torch.float32)).expand(3, -1))
                 now += length
@@ -42,11 +46,27 @@ def rope_positions(
     return positions, deltas
 
 
-def image_positions(plan: Plan, image: int, start: int, rounded: bool, device: torch.device) -> Float[Tensor, "3 n"]:
-    """(time, line, column) of the cells of one image that begins at `start`."""
-    places = token_positions(plan.allocations[image]).to(device)
-    places = places.round() if rounded else places
-    return torch.cat((torch.zeros_like(places[:, :1]), places), dim=1).T + start
+def image_positions(
+    plan: Plan, image: int, start: int, how: Positions, device: torch.device
+) -> tuple[Float[Tensor, "3 n"], int]:
+    """(time, line, column) of the tokens of one image that begins at `start`, and where what follows begins."""
+    views = plan.views_of(image)
+    if views is not None and how == "stock":
+        parts = []
+        for columns, lines in (views.overview, *[views.crop] * (views.boxes.shape[1] - 1)):
+            line = torch.arange(lines, device=device, dtype=torch.float32).repeat_interleave(columns)
+            column = torch.arange(columns, device=device, dtype=torch.float32).repeat(lines)
+            parts.append(torch.stack((torch.zeros_like(line), line, column)) + start)
+            start += max(columns, lines)
+        return torch.cat(parts, dim=1), start
+    if views is not None:  # in the order of the views, not in that of the allocation
+        boxes = views.cells()[0].to(device)
+        places = torch.stack((boxes[:, 1] + boxes[:, 3], boxes[:, 0] + boxes[:, 2]), dim=1).float() / 2 - 0.5
+    else:
+        places = token_positions(plan.allocations[image]).to(device)
+    places = places.round() if how == "rounded" else places
+    own = torch.cat((torch.zeros_like(places[:, :1]), places), dim=1).T + start
+    return own, start + max(plan.grids[image])
 
 
 def padded_positions(
