@@ -7,31 +7,20 @@ import torch
 
 from homunculus.errors import AllocatorError, BudgetError, ImageError
 from homunculus.integrations import qwen_vl
-from homunculus.integrations.qwen_vl.layout import bilinear_taps, patch_positions, token_positions
 from homunculus.integrations.qwen_vl.patching import PatchError
-from tests.qwen.tiny import LEAF, inputs_for, make_model, make_processor, picture
+from tests.qwen.tiny import (
+    LEAF,
+    generated,
+    inputs_for,
+    logits_of,
+    make_model,
+    make_moe_model,
+    make_processor,
+    picture,
+    seen_positions,
+)
 
 EVERY_LEAF = 12  # of a picture of 4 x 3 leaves
-
-
-@pytest.fixture(params=["qwen3", "qwen2.5"])
-def family(request):
-    return request.param
-
-
-@pytest.fixture
-def pair(family):
-    processor = make_processor(family)
-    return make_model(processor), processor
-
-
-def logits_of(model, inputs):
-    with torch.no_grad():
-        return model(**inputs).logits
-
-
-def generated(model, inputs, **how):
-    return model.generate(**inputs, max_new_tokens=6, **({"do_sample": False} | how))
 
 
 # ------------------------------------------------------------------------------------------- every leaf kept
@@ -175,170 +164,46 @@ def test_training(pair):
     assert tower.abs().sum() > 0 and text.abs().sum() > 0
 
 
-# ------------------------------------------------------------------------------------------------- positions
+# ------------------------------------------------------------------------------------------------ other models
 
 
-def test_taps_are_those_of_the_library():
-    from transformers.vision_utils import get_vision_interpolation_indices_and_weights as stock
-
-    processor = make_processor()
-    model = make_model(processor)
-    visual = model.model.visual
-    inputs = inputs_for(processor, [picture(128, 96)], ["what ?"])
-    index, weight = stock(
-        inputs["image_grid_thw"], visual.num_grid_per_side, mode="bilinear", align_corners=True, spatial_merge_size=2
-    )
-    qwen_vl.patch(model, processor, EVERY_LEAF)
-    logits_of(model, inputs)
-    session = model._homunculus
-    places = patch_positions(session.last_plan.allocations[0], session.layout)
-    own_index, own_weight = bilinear_taps(places, (8, 6), visual.num_grid_per_side)
-    assert torch.equal(own_index, index) and torch.allclose(own_weight, weight)
-
-
-def seen_positions(model, inputs):
-    """What the language model's rotary embedding is given, [3, B, T], padding included."""
-    seen = []
-    hook = model.model.language_model.rotary_emb.register_forward_pre_hook(
-        lambda module, args, kwargs: seen.append(args[1] if len(args) > 1 else kwargs["position_ids"]), with_kwargs=True
-    )
-    logits_of(model, inputs)
-    hook.remove()
-    return seen[0]
-
-
-def test_cells_lie_where_they_are_and_text_goes_on_where_it_would(pair):
+def test_half_precision(pair):
+    """Positions stay exact: bfloat16 would make 300.25 of them 300."""
     model, processor = pair
-    stock = inputs_for(processor, [picture(256, 160)], ["what is written ?"])
-    plain = seen_positions(model, stock)
-    qwen_vl.patch(model, processor, 16)
-    inputs = inputs_for(processor, [picture(256, 160)], ["what is written ?"])
-    positions = seen_positions(model, inputs)
-    image = inputs["input_ids"][0] == model.config.image_token_id
-    after = len(image) - int(image.nonzero().max()) - 1
-    assert torch.equal(positions[:, 0, -after:].float(), plain[:, 0, -after:].float())
-    start = float(positions[0, 0, image][0])
-    places = token_positions(model._homunculus.last_plan.allocations[0])
-    assert torch.equal(positions[1, 0, image], start + places[:, 0])  # lines
-    assert torch.equal(positions[2, 0, image], start + places[:, 1])  # columns
-    assert places[:, 1].max() > 5 > places[:, 0].max()  # 8 or 9 columns, 5 or 6 lines: axes swapped would show
-    assert (places % 1 > 0).any()
-
-
-def test_rounded_positions_are_whole(pair):
-    model, processor = pair
-    qwen_vl.patch(model, processor, 16, positions="rounded")
-    positions = seen_positions(model, inputs_for(processor, [picture(256, 160)], ["what is written ?"]))
-    assert torch.equal(positions, positions.round())
-
-
-def test_permuting_the_cells_permutes_the_tokens(pair):
-    """The tower knows cells by their place and not by their number."""
-    from homunculus.integrations.qwen_vl.features import encode_cells
-    from homunculus.integrations.qwen_vl.plan import Plan
-
-    model, processor = pair
-    qwen_vl.patch(model, processor, 16)
-    inputs = inputs_for(processor, [picture(256, 160)], ["what ?"])
-    logits_of(model, inputs)
-    session = model._homunculus
-    plan = session.last_plan
-    order = torch.randperm(16)
-    (allocation,) = plan.allocations
-    fields = {name: getattr(allocation, name)[:, order] for name in ("boxes", "centers", "levels")}
-    from dataclasses import replace
-
-    shuffled = Plan((replace(allocation, **fields),), plan.grids, plan.rows)
-    with torch.no_grad():
-        own, other = (
-            encode_cells(model.model.visual, inputs["pixel_values"], p, session.layout).pooler_output
-            for p in (plan, shuffled)
-        )
-    assert torch.allclose(other, own[order], atol=1e-5) and not torch.allclose(other, own, atol=1e-3)
-
-
-def test_the_question_moves_the_cells(pair):
-    model, processor = pair
-    qwen_vl.patch(model, processor, 40)
-    centres = {}
-    for question in ("what is written at the top left ?", "who signed at the bottom right ?"):
-        logits_of(model, inputs_for(processor, [picture(512, 512)], [question]))
-        (allocation,) = model._homunculus.last_plan.allocations
-        finest = allocation.levels[0] == allocation.levels.min()
-        centres[question] = allocation.centers[0, finest].mean(0)
-    first, second = centres.values()
-    assert (second - first > 50).all()
-
-
-# ----------------------------------------------------------------------------------------------------- chats
-
-
-def test_a_chat_asks_its_last_question(pair):
-    model, processor = pair
-    session = qwen_vl.patch(model, processor, 16)
-    turns = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what is at the top left ?"}]}]
-    turns += [{"role": "assistant", "content": "a page"}, {"role": "user", "content": "who signed in the footer ?"}]
-    text = processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-    inputs = dict(processor(text=[text], images=[picture(256, 256)], return_tensors="pt"))
-    assert session._question(inputs["input_ids"][0]) == "who signed in the footer ?"
+    qwen_vl.patch(model.bfloat16(), processor, 30)
+    inputs = inputs_for(processor, [picture(400, 300)], ["what is written ?"])
+    inputs["pixel_values"] = inputs["pixel_values"].bfloat16()
+    assert seen_positions(model, inputs).dtype == torch.float32
+    assert logits_of(model, inputs).dtype == torch.bfloat16
     assert torch.equal(generated(model, inputs), generated(model, inputs, use_cache=False))
 
 
-TURNS = [
-    {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what is at the top left ?"}]},
-    {"role": "assistant", "content": "a page"},
-    {"role": "user", "content": "who signed in the footer ?"},
-]
-
-
-def asked(processor, turns, image):
-    text = processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-    return dict(processor(text=[text], images=[image], return_tensors="pt"))
-
-
-def test_every_turn_looks_anew_unless_it_is_kept(family):
-    for keep in (False, True):
-        processor = make_processor(family)
-        model = make_model(processor)
-        qwen_vl.patch(model, processor, 40, keep=keep)
-        boxes = []
-        for turns in (TURNS[:1], TURNS):
-            logits_of(model, asked(processor, turns, picture(400, 400)))
-            boxes.append(model.last_allocation[0].boxes)
-        assert torch.equal(*boxes) == keep
-
-
-@pytest.mark.parametrize("stage", ["pre", "post", "views"])
-def test_a_kept_chat_on_its_cache_is_the_prompt_in_one(pair, stage):
-    """The second turn continues on the first one's keys and values; in one go nothing else may come out."""
-    model, processor = pair
-    qwen_vl.patch(model, processor, 30, stage, keep=True)
-    image = picture(400, 300)
-    first = asked(processor, TURNS[:1], image)
-    with torch.no_grad():
-        cache = model(**first, use_cache=True).past_key_values
-    whole = asked(processor, TURNS, image)
-    seen = first["input_ids"].shape[1]
-    common = int((first["input_ids"] == whole["input_ids"][:, :seen]).long().cumprod(1).sum())
-    if common < seen:
-        cache.crop(common - seen)  # the turns begin alike, up to here
-    again = {name: whole[name] for name in ("input_ids", "attention_mask")}
-    continued = model.generate(**again, past_key_values=cache, max_new_tokens=6, do_sample=False)
-    assert torch.equal(continued, generated(model, whole))
-
-
-def test_cells_are_drawn_on_the_image_as_it_was_given(pair):
-    from homunculus.viz import overlay
-
-    model, processor = pair
-    qwen_vl.patch(model, processor, 30)
-    image = picture(333, 222)
-    logits_of(model, inputs_for(processor, [image], ["what ?"]))
-    cells = qwen_vl.on_image(model.last_allocation[0], image.size)
-    assert torch.allclose(cells.boxes[0, :, 2:].amax(0), torch.tensor([333.0, 222.0]))
-    assert overlay(image, cells) is not None
+def test_mixture_of_experts():
+    processor = make_processor()
+    model = make_moe_model(processor)
+    inputs = inputs_for(processor, [picture(128, 96)], ["what ?"])
+    expected = logits_of(model, inputs)
+    qwen_vl.patch(model, processor, EVERY_LEAF)
+    assert torch.allclose(logits_of(model, inputs), expected, atol=1e-5)
     qwen_vl.unpatch(model)
-    assert not hasattr(model, "last_allocation")
+    qwen_vl.patch(model, processor, 20)
+    few = inputs_for(processor, [picture(300, 300)], ["what ?"])
+    assert torch.equal(generated(model, few), generated(model, few, use_cache=False))
+
+
+def test_videos_are_refused_beside_images_and_pass_alone(pair):
+    model, processor = pair
+    frames = torch.randn(16, 3 * 2 * model.config.vision_config.patch_size**2)
+    grid = torch.tensor([[1, 4, 4]])
+    with torch.no_grad():
+        expected = model.model.get_video_features(frames, grid, return_dict=True).pooler_output
+    qwen_vl.patch(model, processor, 20)
+    with torch.no_grad():
+        found = model.model.get_video_features(frames, grid, return_dict=True).pooler_output
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    inputs = inputs_for(processor, [picture(300, 300)], ["what ?"])
+    with pytest.raises(PatchError, match="images and videos in one call"):
+        logits_of(model, inputs | {"pixel_values_videos": frames, "video_grid_thw": grid})
 
 
 # ---------------------------------------------------------------------------------------------------- errors
@@ -352,6 +217,12 @@ def test_what_cannot_be_is_said(pair):
         qwen_vl.patch(model, processor, stage="mid")
     with pytest.raises(BudgetError, match="positive whole number"):
         qwen_vl.patch(model, processor, 0)
+    other = make_processor("qwen3" if model.config.vision_config.patch_size == 14 else "qwen2.5")
+    with pytest.raises(PatchError, match="give the processor of this very model"):
+        qwen_vl.patch(model, other, 16)
+    with pytest.raises(PatchError, match="in a way we do not know"):
+        qwen_vl.patch(model, processor.tokenizer, 16)
+    assert "get_image_features" not in vars(model.model)  # nothing half-patched
     stock = inputs_for(processor, [picture(512, 512)], ["what ?"])
     qwen_vl.patch(model, processor, 16)
     with pytest.raises(PatchError, match="patched already"):

@@ -8,11 +8,6 @@ from homunculus.integrations.qwen_vl import scorers
 from tests.qwen.tiny import inputs_for, make_model, make_processor, picture
 
 
-@pytest.fixture(params=["qwen3", "qwen2.5"])
-def family(request):
-    return request.param
-
-
 def patched(family, attention="sdpa", **how):
     processor = make_processor(family)
     model = make_model(processor, attention)

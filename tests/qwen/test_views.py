@@ -6,14 +6,7 @@ import torch
 from homunculus.integrations import qwen_vl
 from homunculus.integrations.qwen_vl.layout import cut_to_leaves, patchify, unpatchify
 from homunculus.integrations.qwen_vl.patching import PatchError
-from tests.qwen.test_qwen_vl import seen_positions
-from tests.qwen.tiny import inputs_for, make_model, make_processor, picture
-
-
-@pytest.fixture(params=["qwen3", "qwen2.5"])
-def pair(request):
-    processor = make_processor(request.param)
-    return make_model(processor), processor
+from tests.qwen.tiny import inputs_for, picture, seen_positions
 
 
 @pytest.mark.parametrize("crops", [1, 2])

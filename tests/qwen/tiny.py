@@ -17,6 +17,8 @@ from transformers import (
     Qwen2VLImageProcessorPil,
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
+    Qwen3VLMoeConfig,
+    Qwen3VLMoeForConditionalGeneration,
     Qwen3VLProcessor,
 )
 
@@ -112,6 +114,25 @@ def make_model(processor: Any, attention: str = "sdpa") -> Any:
     return model
 
 
+def make_moe_model(processor: Any) -> Any:
+    """The same with experts."""
+    dense = make_model(processor).config
+    text = dense.text_config.to_dict() | {
+        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    }  # fmt: skip
+    vision = dense.vision_config.to_dict()
+    for part in (text, vision):
+        part.pop("model_type", None)
+    names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+    torch.manual_seed(0)
+    config = Qwen3VLMoeConfig(vision_config=vision, text_config=text, **{name: getattr(dense, name) for name in names})
+    model = Qwen3VLMoeForConditionalGeneration(config).eval()
+    model.generation_config.eos_token_id = None
+    model.generation_config.pad_token_id = processor.tokenizer.pad_token_id
+    return model
+
+
 def picture(width: int, height: int, seed: int = 0) -> Image.Image:
     """Noise that is rougher in one corner, so that relevance has something to find."""
     rng = np.random.default_rng(seed)
@@ -123,3 +144,23 @@ def picture(width: int, height: int, seed: int = 0) -> Image.Image:
 def inputs_for(processor: Any, images: list, questions: list[str], images_each: int = 1) -> dict:
     texts = [ONE_IMAGE * images_each + " " + question for question in questions]
     return dict(processor(text=texts, images=images, padding=True, return_tensors="pt"))
+
+
+def logits_of(model: Any, inputs: dict) -> torch.Tensor:
+    with torch.no_grad():
+        return model(**inputs).logits
+
+
+def generated(model: Any, inputs: dict, **how: Any) -> torch.Tensor:
+    return model.generate(**inputs, max_new_tokens=6, **({"do_sample": False} | how))
+
+
+def seen_positions(model: Any, inputs: dict) -> torch.Tensor:
+    """What the language model's rotary embedding is given, [3, B, T], padding included."""
+    seen = []
+    hook = model.model.language_model.rotary_emb.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(args[1] if len(args) > 1 else kwargs["position_ids"]), with_kwargs=True
+    )
+    logits_of(model, inputs)
+    hook.remove()
+    return seen[0]

@@ -19,6 +19,7 @@ from homunculus.integrations.qwen_vl.layout import (
     unpatchify,
 )
 from homunculus.integrations.qwen_vl.plan import Plan
+from homunculus.integrations.qwen_vl.rectangular import rectangular_attention
 from homunculus.integrations.qwen_vl.windows import level_positions, true_positions, window_order
 from homunculus.kernels.resample import area_resample
 from homunculus.structures import Allocation
@@ -34,18 +35,20 @@ def encode_cells(visual: Any, pixel_values: Float[Tensor, "patches values"], pla
     lengths = [count * layout.merge**2 for count in plan.counts]
     sequences = {"cu_seqlens": _ends(lengths, rows.device), "max_seqlen": max(lengths)}
     if hasattr(visual, "fullatt_block_indexes"):
-        return _encode_in_windows(visual, rows, places, plan, layout, sequences)
+        with rectangular_attention(visual, lengths):
+            return _encode_in_windows(visual, rows, places, plan, layout, sequences)
     patches = [(columns * layout.merge, lines * layout.merge) for columns, lines in plan.grids]
     taps = [bilinear_taps(p, size, visual.num_grid_per_side) for p, size in zip(places, patches, strict=True)]
-    return visual(
-        rows,
-        grid_thw=None,
-        interp_indices=torch.cat([index for index, _ in taps]),
-        interp_weights=torch.cat([weight for _, weight in taps]),
-        position_ids=torch.cat(places),
-        return_dict=True,
-        **sequences,
-    )
+    with rectangular_attention(visual, lengths):
+        return visual(
+            rows,
+            grid_thw=None,
+            interp_indices=torch.cat([index for index, _ in taps]),
+            interp_weights=torch.cat([weight for _, weight in taps]),
+            position_ids=torch.cat(places),
+            return_dict=True,
+            **sequences,
+        )
 
 
 def _encode_in_windows(

@@ -57,6 +57,7 @@ def patch(
     positions: str | None = None,
     *,
     fixation: Any = None,
+    region: Any = None,
     keep: bool = False,
     max_pixels: int | None = None,
     **options: Any,
@@ -67,7 +68,8 @@ def patch(
     vision tower, `"post"` runs all of it and pools its features by cell, `"views"` shows an overview and `crops=1`
     crops at full resolution, each an ordinary image. `relevance`, `allocator`, `fixation` and `options` are those of
     `homunculus.foveate`; relevance may also be "text-similarity" or "coarse-pass", which ask the model (scorers.py).
-    Spatial words of the last question set fixations. In a chat every turn looks anew, unless `keep` has an image look
+    Spatial words of the last question set fixations; `region` says where to look instead, (x0, y0, x1, y1) as shares of
+    the image or words such as "the footer". In a chat every turn looks anew, unless `keep` has an image look
     as it did when it was first shown. `positions` in the language model are "true", fractions for cells of several
     leaves, or "rounded"; views have those of images in a row, "stock", unless asked otherwise. Images keep up to
     `max_pixels` (default: 4096 leaves, for Qwen3-VL 2048 x 2048).
@@ -75,7 +77,7 @@ def patch(
     Afterwards `model.last_allocation` has the cells of each image of the last call; `on_image(allocation, image.size)`
     puts them on the image as it was given.
     """
-    looking = Looking(relevance, allocator, fixation, tuple(options.items()), stage == "views")
+    looking = Looking(relevance, allocator, fixation, tuple(options.items()), stage == "views", region)
     session = Session(model, processor, budget, stage, positions, looking, keep, max_pixels)
     session.install()
     return session
@@ -120,6 +122,7 @@ class Session:
         vision = model.config.vision_config
         self.layout = Layout(vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
         self.max_pixels = max_pixels or 4096 * self.layout.leaf**2
+        self._check_processor()
         self.coarse = scorers.Coarse()
         self.last_plan: Plan | None = None
         self.last_maps: list[Tensor] | None = None
@@ -129,6 +132,19 @@ class Session:
         # Features of images come as tensors until 5.17 and as one tensor for each image from 5.18 on.
         self._split_deepstack = "mm_encoder_outputs" in inspect.signature(type(model).forward).parameters
         self._undo: list[Callable[[], Any]] = []
+
+    def _check_processor(self) -> None:
+        if not hasattr(type(self.processor), "replace_image_token"):
+            raise PatchError(
+                f"{type(self.processor).__name__} writes its placeholders in a way we do not know: "
+                "give the model's own processor, of transformers 5.17 or later"
+            )
+        images = self.processor.image_processor
+        if (images.patch_size, images.merge_size) != (self.layout.patch, self.layout.merge):
+            raise PatchError(
+                f"the processor cuts patches of {images.patch_size} pixels and the model wants {self.layout.patch}: "
+                "give the processor of this very model"
+            )
 
     # ------------------------------------------------------------------------------------------ there and back
 
@@ -175,6 +191,7 @@ class Session:
 
     # ------------------------------------------------------------------------------------------------- the plan
 
+    @torch.compiler.disable  # decided on the host, from contents: nothing for a graph
     def _make_plan(self, inputs: dict[str, Any]) -> Plan | None:
         """The plan of a call, or None if it shows no images."""
         pixels, grid_thw = inputs.get("pixel_values"), inputs.get("image_grid_thw")

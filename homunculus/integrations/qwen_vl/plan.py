@@ -11,12 +11,12 @@ from itertools import groupby
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from homunculus.allocation import allocate_view
 from homunculus.allocation.views import ViewGrids, view_grids
-from homunculus.errors import ImageError
+from homunculus.errors import ImageError, RelevanceError
 from homunculus.foveate import gaze_points
 from homunculus.geometry import Size
 from homunculus.integrations.qwen_vl.layout import Layout, unpatchify
@@ -24,7 +24,7 @@ from homunculus.pyramid import ImagePyramid
 from homunculus.relevance import relevance as relevance_of
 from homunculus.relevance import stack_fixations
 from homunculus.relevance.maps import SOURCES
-from homunculus.structures import Allocation, View, rectangular
+from homunculus.structures import CELL_FIELDS, Allocation, View, canonical_order, rectangular
 
 # The cells of one image, and the views they make up where they do.
 Choice = tuple[Allocation, ViewGrids | None]
@@ -39,6 +39,16 @@ class Looking:
     fixation: Any = None
     options: tuple[tuple[str, Any], ...] = ()
     views: bool = False  # an overview and crops, each an ordinary image
+    region: Any = None  # (x0, y0, x1, y1) as shares of the image, or words such as "the footer"
+
+    def __post_init__(self) -> None:
+        if self.region is None or isinstance(self.region, str):
+            return
+        box = tuple(self.region)
+        if len(box) != 4 or not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
+            raise RelevanceError(
+                f"a region is words or (x0, y0, x1, y1) as shares of the image, 0 to 1, got {self.region!r}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +147,24 @@ def _mixture(source: Any) -> list[Any]:
     return [pair[0] for pair in source] if isinstance(source, (list, tuple)) else []
 
 
+def region_map(region: Sequence[float], grid: Size) -> Float64[Tensor, "lines columns"]:
+    """How much of each leaf lies in a region.
+
+    >>> region_map((0.0, 0.0, 0.5, 0.75), (2, 2)).tolist()
+    [[1.0, 0.0], [0.5, 0.0]]
+    """
+    x0, y0, x1, y1 = region
+    parts = []
+    for low, high, count in ((y0, y1, grid[1]), (x0, x1, grid[0])):
+        at = torch.arange(count, dtype=torch.float64)
+        parts.append((torch.clamp(at + 1, max=high * count) - torch.clamp(at, min=low * count)).clamp(min=0))
+    return parts[0][:, None] * parts[1]
+
+
+def _middle(region: Sequence[float], size: Size) -> tuple[float, float]:
+    return (region[0] + region[2]) / 2 * size[0], (region[1] + region[3]) / 2 * size[1]
+
+
 def choose_cells(
     rows: Float[Tensor, "patches values"],
     grid: Size,
@@ -160,8 +188,13 @@ def choose_cells(
     mean, std = (torch.tensor(c, dtype=torch.float32).to(rows.device)[:, None, None] for c in colours)
     image = (unpatchify(rows.detach().float(), grid, layout) * std + mean).clamp(0, 1)
     pyramid = ImagePyramid(image[None], grid, layout.leaf)
-    density = relevance_of(pyramid, looking.relevance, [question], floor=0.0, validate=False)
-    fixations = stack_fixations(gaze_points([image], [question], looking.fixation))
+    source, words, gaze = looking.relevance, question, looking.fixation
+    if isinstance(looking.region, str):
+        words = looking.region
+    elif looking.region is not None:
+        source, gaze = region_map(looking.region, grid).to(rows.device), _middle(looking.region, size)
+    density = relevance_of(pyramid, source, [question], floor=0.0, validate=False)
+    fixations = stack_fixations(gaze_points([image], [words], gaze))
     fixations = None if fixations is None else fixations.to(rows.device)
     view = View(density, size, layout.leaf, pyramid, fixations, [question])
     if looking.views:
@@ -172,4 +205,10 @@ def choose_cells(
         raise ImageError(
             f"{looking.allocator} turns its cells, and the tower takes upright ones: use another allocator"
         )
-    return allocation, None
+    return in_reading_order(allocation), None
+
+
+def in_reading_order(allocation: Allocation) -> Allocation:
+    """Cells in canonical order, whoever chose them: the language model reads them one after the other."""
+    order = canonical_order(allocation.centers, allocation.levels, allocation.is_context)[0]
+    return replace(allocation, **{name: getattr(allocation, name)[:, order] for name in CELL_FIELDS})
