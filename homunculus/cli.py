@@ -1,4 +1,4 @@
-"""The command line: `homunculus look`, `gallery` and `example`. Mistakes cost one line and exit code 2."""
+"""The command line: `homunculus look`, `ask`, `gallery` and `example`. Mistakes cost one line and exit code 2."""
 
 import json
 import os
@@ -31,6 +31,7 @@ Budget = Annotated[int, typer.Option(help="Visual tokens to spend, at least 16 f
 Fixations = Annotated[
     list[str] | None, typer.Option("--fixation", metavar="X,Y", help="Look here: pixels, or 50%,30%. May be repeated.")
 ]
+DEFAULT_MODEL = "Qwen/Qwen3-VL-8B-Instruct"
 Seed = Annotated[int, typer.Option(help="For methods that draw at random.")]
 
 
@@ -82,6 +83,35 @@ def look(
         print(json.dumps(report | {"cells": cell_list(tokens)}))
     else:
         print_summary(report)
+
+
+@app.command()
+def ask(
+    image: Annotated[Path, typer.Argument(help="An image file.")],
+    question: Annotated[str, typer.Argument(help="A question about it.")],
+    model: Annotated[str, typer.Option(help="A Qwen3-VL or Qwen2.5-VL: hub id or folder.")] = DEFAULT_MODEL,
+    budget: Budget = 273,
+    stage: Annotated[str, typer.Option(help="pre, post or views; see docs/qwen.md.")] = "pre",
+    relevance: Annotated[str | None, typer.Option(help="Where to look, such as coarse-pass or detail.")] = None,
+    allocator: Annotated[str, typer.Option(help="How to spend them; see `homunculus gallery`.")] = "foveated-pyramid",
+    region: Annotated[str | None, typer.Option(help='Look here instead, in words such as "the footer".')] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="The longest answer.")] = 128,
+    out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("ask.png"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer and the cells as JSON.")] = False,
+) -> None:
+    """Ask a Qwen-VL model about an image on a budget, and draw what it looked at."""
+    from homunculus.integrations.qwen_vl.ask import answer_figure, ask_once
+
+    check_output(out, image)
+    pixels, _, _ = read(image, question, None)
+    where: dict[str, Any] = {"relevance": relevance, "allocator": allocator, "region": region}
+    answer = ask_once(model, pixels, question, budget=budget, stage=stage, max_new_tokens=max_new_tokens, **where)
+    write_png(answer_figure(pixels, answer), out)
+    if as_json:
+        cells = cell_list(answer)
+        print(json.dumps(answer.report() | {"model": model, "stage": stage, "out": str(out), "cells": cells}))
+    else:
+        print(f"{answer.text}\n\n{answer.tokens} visual tokens, {answer.seconds:.1f} s without loading; {out}")
 
 
 @app.command()
@@ -351,7 +381,7 @@ def main() -> None:
         if len(sys.argv) == 1:
             error.show()  # type: ignore[attr-defined]  # no arguments at all: the help page
             sys.exit(2)
-        command = next((word for word in sys.argv[1:2] if word in ("look", "gallery", "example")), "")
+        command = next((word for word in sys.argv[1:2] if word in ("look", "ask", "gallery", "example")), "")
         fail(f"{error.format_message().rstrip('.')}: see `{f'homunculus {command}'.strip()} --help`")
 
 

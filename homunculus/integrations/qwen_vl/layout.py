@@ -73,7 +73,7 @@ def whole_leaves(allocation: Allocation) -> tuple[Bool[Tensor, "n"], Int64[Tenso
 
 
 def on_image(allocation: Allocation, size: Size) -> Allocation:
-    """The cells of one image in pixels of the original (width, height), to be drawn over it.
+    """The boxes of one image's cells in pixels of the original (width, height), to be drawn over it.
 
     >>> import homunculus
     >>> on_image(homunculus.allocate(torch.ones(4, 4), 16, leaf=32), (64, 256)).boxes[0, -1].tolist()
@@ -82,7 +82,9 @@ def on_image(allocation: Allocation, size: Size) -> Allocation:
     ratio = torch.tensor([new / old for new, old in zip(size, allocation.image_sizes[0], strict=True)])
     ratio = ratio.to(allocation.device)
     scaled = {name: getattr(allocation, name) * ratio for name in ("centers", "gaze")}
-    return replace(allocation, boxes=allocation.boxes * ratio.repeat(2), image_sizes=(size,), **scaled)
+    sector = torch.full_like(allocation.sector, torch.nan)  # rings would be no rings; boxes are what was sampled
+    boxes = allocation.boxes * ratio.repeat(2)
+    return replace(allocation, boxes=boxes, sector=sector, image_sizes=(size,), **scaled)
 
 
 def to_original(box: Sequence[float], resized: Size, original: Size) -> tuple[float, float, float, float]:
