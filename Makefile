@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install --con
 # One thread in each of as many processes as there are cores: the tests are many small operations.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --jaxtyping-packages=homunculus,tests.check -n auto
 
-.PHONY: demo test test-kernels test-qwen test-deep lint format bench docs clean
+.PHONY: demo test test-kernels test-qwen test-eval test-deep lint format bench docs clean
 
 demo: $(VENV)/.core                       ## one look and the gallery, drawn from an example page
 	@mkdir -p out
@@ -16,7 +16,7 @@ demo: $(VENV)/.core                       ## one look and the gallery, drawn fro
 	$(BIN)/homunculus gallery --out out/gallery.png
 
 test: $(VENV)/.dev                        ## the core suite, shapes checked at run time
-	$(PYTEST) --ignore=tests/kernels --ignore=tests/qwen
+	$(PYTEST) --ignore=tests/kernels --ignore=tests/qwen --ignore=tests/eval
 
 test-kernels: $(VENV)/.kernels            ## the GPU kernels: interpreted, emulated and compiled for sm_90, without a GPU
 	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests/kernels
@@ -24,6 +24,9 @@ test-kernels: $(VENV)/.kernels            ## the GPU kernels: interpreted, emula
 test-qwen: $(VENV)/.dev $(VENV)-latest/.qwen ## tiny Qwen-VL models on the oldest transformers we support and on the latest
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests/qwen
 	OMP_NUM_THREADS=1 $(VENV)-latest/bin/python -m pytest -n auto tests/qwen
+
+test-eval: $(VENV)-eval/.lmms             ## lmms-eval runs a task of three rows through our model, offline
+	OMP_NUM_THREADS=1 $(VENV)-eval/bin/python -m pytest tests/eval
 
 test-deep: $(VENV)/.dev                   ## the large property run: 50 000 densities against the heap
 	$(PYTEST) -n 0 tests/test_budget.py --hypothesis-profile=deep --hypothesis-show-statistics
@@ -46,7 +49,7 @@ docs: $(VENV)/.dev                        ## docs/allocators.md and its pictures
 	$(BIN)/python -m bench.family
 
 clean:
-	rm -rf $(VENV) $(VENV)-latest out build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-latest $(VENV)-eval out build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Homunculus needs Python 3.11 or newer: set PYTHON="; exit 1; }
@@ -65,6 +68,14 @@ $(VENV)-latest/.qwen: pyproject.toml constraints.txt
 	grep -v '^transformers==' constraints.txt >$(VENV)-latest/constraints.txt
 	$(VENV)-latest/bin/python -m pip --disable-pip-version-check --quiet install \
 		--constraint $(VENV)-latest/constraints.txt --editable . transformers==5.22.2 pytest pytest-xdist hypothesis
+	@touch $@
+
+# lmms-eval brings 125 packages, among them a torchvision that does not load beside a CPU build of torch.
+$(VENV)-eval/.lmms: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-eval
+	$(VENV)-eval/bin/python -m pip --disable-pip-version-check --quiet install \
+		--constraint constraints.txt --editable ".[lmms]" pytest hypothesis
+	$(VENV)-eval/bin/python -m pip --quiet uninstall --yes torchvision
 	@touch $@
 
 # Triton is a gigabyte: only here.
