@@ -19,7 +19,6 @@ as do negative numbers, and NaN as heavier than anything: whatever is in the den
 stays inside. All of an image's internal nodes are held in registers, so a tree must not be too large.
 """
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +27,8 @@ import triton
 import triton.language as tl
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
+
+from homunculus.kernels.launch import on
 
 LARGEST = tl.constexpr(0x7FFFFFFFFFFFFFFE)  # heavier than infinity; the distance from -1 still fits in 64 bits
 CHUNK = 1024  # nodes handled at a time where there is no need to have all of them at once
@@ -84,7 +85,7 @@ def cut_op(
     flags = torch.empty((batch, internal), dtype=torch.int8, device=values.device)
     padded = max(32, triton.next_power_of_2(internal))
     if batch > 0:
-        with _on(values.device):
+        with on(values.device):
             cut_kernel[(batch,)](
                 values.contiguous(),
                 values if own is None else own.contiguous(),
@@ -128,7 +129,7 @@ def mass_inside_op(density: Tensor, nodes: Tensor, tables: Sequence[Tensor], siz
     out = density.new_empty(nodes.shape)
     masses = density.new_empty((len(density), sizes[1]))
     if len(density) > 0:
-        with _on(density.device):
+        with on(density.device):
             mass_kernel[(len(density),)](
                 density.contiguous(),
                 nodes.contiguous(),
@@ -152,10 +153,6 @@ def _(density, nodes, tables, sizes):  # type: ignore[no-untyped-def]
 def warps(padded: int) -> int:
     """So many that a thread holds 8 nodes, or 32 of the largest tree."""
     return min(16, max(4, padded // 256))
-
-
-def _on(device: torch.device) -> contextlib.AbstractContextManager:
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 @triton.jit

@@ -5,7 +5,6 @@ can be captured in a CUDA graph. Images may be uint8, float16, bfloat16 or float
 float32.
 """
 
-import contextlib
 import math
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ from jaxtyping import Float, Int32, Shaped
 from torch import Tensor
 
 from homunculus.errors import KernelError
+from homunculus.kernels.launch import on
 from homunculus.kernels.triton_pool import pool_boxes, pool_dyadic, spread_boxes
 
 IMAGE_TYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32)
@@ -92,7 +92,7 @@ def pool_cells(
     if interleaved and not words:
         align = 1
     cell_arguments = (images, boxes, boxes if offsets is None else offsets, out, batch, cells // batch, width, height)
-    with _on(images.device):
+    with on(images.device):
         if dyadic:
             parts = dyadic_parts(cells, 3 * images.element_size() * batch * height * width / cells, columns)
             pool_dyadic[(cells * parts,)](
@@ -144,7 +144,7 @@ def spread_cells(
     leaf = gradient.shape[-1]
     out = torch.empty(tuple(images_shape), dtype=dtype, device=gradient.device)
     gradient = gradient.contiguous()
-    with _on(gradient.device):
+    with on(gradient.device):
         spread_boxes[(math.ceil(width / TILE) * math.ceil(height / TILE), batch, 3)](
             gradient,
             boxes,
@@ -197,8 +197,3 @@ def _alignment(images: Tensor, pitches: Sequence[int]) -> int:
     """The largest power of two of elements, up to 16 bytes, that every line begins at a multiple of."""
     size = images.element_size()
     return math.gcd(16 // size, images.data_ptr() // size, *pitches)
-
-
-def _on(device: torch.device) -> contextlib.AbstractContextManager:
-    """Triton launches on the current device, whichever the tensors are on."""
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()

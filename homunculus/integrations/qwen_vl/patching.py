@@ -254,7 +254,8 @@ class Session:
         """The text of the last turn of the user, or all text after the last image where turns are not marked."""
         tokenizer = self.processor.tokenizer
         ids = input_ids.tolist()
-        marks = [i for i, token in enumerate(ids) if token == tokenizer.convert_tokens_to_ids("<|im_start|>")]
+        turn = tokenizer.convert_tokens_to_ids("<|im_start|>")
+        marks = [i for i, token in enumerate(ids) if token == turn]
         for start, stop in reversed(list(pairwise([*marks, len(ids)]))):
             text = tokenizer.decode(ids[start:stop], skip_special_tokens=True)
             if text.startswith("user"):

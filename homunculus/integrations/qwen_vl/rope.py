@@ -72,7 +72,7 @@ def image_positions(
 def padded_positions(
     positions: Sequence[Float[Tensor, "3 _t"]], attention_mask: Int64[Tensor, "b t"] | None, length: int
 ) -> Float[Tensor, "3 b t"]:
-    """Rows laid where their tokens are, 0 under padding; integers where no position is a fraction."""
+    """Rows laid where their tokens are, 0 under padding."""
     device = positions[0].device
     out = torch.zeros(3, len(positions), length, device=device)
     for row, own in enumerate(positions):
