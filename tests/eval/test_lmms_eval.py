@@ -14,7 +14,7 @@ import torch
 from homunculus.errors import BudgetError, HomunculusError
 from homunculus.integrations import qwen_vl
 from homunculus.integrations.qwen_vl.loading import LoadError
-from homunculus.integrations.qwen_vl.plan import placeholder_runs
+from homunculus.integrations.qwen_vl.prompts import image_runs
 from tests.qwen.tiny import picture
 
 with warnings.catch_warnings():  # of lmms-eval and what it imports
@@ -138,7 +138,7 @@ def test_every_image_has_the_budget(lm):
     chats = [chat(IMAGES[:1], "what ?"), chat(IMAGES, "which ?"), chat([], "who ?")]
     inputs, images = lm._inputs(requests_for(lm, chats, GREEDY))
     assert images == 4
-    runs = placeholder_runs(inputs["input_ids"], lm.model.config.image_token_id)
+    runs = image_runs(inputs["input_ids"].numpy(), lm.model.config.image_token_id)
     assert runs == [[BUDGET], [BUDGET] * 3, []]
 
 

@@ -26,7 +26,7 @@ def test_taps_are_those_of_the_library():
     qwen_vl.patch(model, processor, EVERY_LEAF)
     logits_of(model, inputs)
     session = model._homunculus
-    places = patch_positions(session.last_plan.allocations[0], session.layout)
+    places = patch_positions(session.last_plan.allocations[0].boxes[0], session.layout)
     own_index, own_weight = bilinear_taps(places, (8, 6), visual.num_grid_per_side)
     assert torch.equal(own_index, index) and torch.allclose(own_weight, weight)
 
@@ -42,7 +42,7 @@ def test_cells_lie_where_they_are_and_text_goes_on_where_it_would(pair):
     after = len(image) - int(image.nonzero().max()) - 1
     assert torch.equal(positions[:, 0, -after:].float(), plain[:, 0, -after:].float())
     start = float(positions[0, 0, image][0])
-    places = token_positions(model._homunculus.last_plan.allocations[0])
+    places = token_positions(model._homunculus.last_plan.allocations[0].boxes[0], model._homunculus.layout.leaf)
     assert torch.equal(positions[1, 0, image], start + places[:, 0])  # lines
     assert torch.equal(positions[2, 0, image], start + places[:, 1])  # columns
     assert places[:, 1].max() > 5 > places[:, 0].max()  # 8 or 9 columns, 5 or 6 lines: axes swapped would show
@@ -105,10 +105,12 @@ def test_a_shuffled_allocation_gives_the_same_answer(pair):
     assert torch.equal(*answers)
 
 
-def test_compiles(pair):
+@pytest.mark.parametrize("images", [1, 2])
+def test_compiles(pair, images):
     model, processor = pair
     qwen_vl.patch(model, processor, 20)
-    inputs = inputs_for(processor, [picture(300, 200)], ["what ?"])
+    pictures = [picture(300, 200), picture(200, 260, 1)][:images]
+    inputs = inputs_for(processor, pictures, ["what ?", "who signed the page ?"][:images])
     expected = logits_of(model, inputs)
     compiled = torch.compile(model, backend="eager")
     with torch.no_grad():

@@ -47,7 +47,9 @@ def test_the_images_are_attended_to_at_once(monkeypatch):
         model(**inputs)
     tower = [shape for shape in shapes if shape[-1] == 16 and shape[1] == 2]
     assert tower[: len(model.model.visual.blocks)] == [(2, 2, 80, 16)] * 4
+    qwen_vl.unpatch(model)
     assert not any("forward" in vars(block.attn) for block in model.model.visual.blocks)
+    assert not any(name.startswith("_homunculus") for name in vars(model.model.visual))
 
 
 def test_budgets_that_differ_go_one_by_one():

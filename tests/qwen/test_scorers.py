@@ -41,26 +41,23 @@ def test_the_row_is_what_attention_computes(family):
     inputs = inputs_for(
         processor, [picture(300, 300), picture(200, 300, 1)], ["what ?", "who signed the page at all ?"]
     )
-    grids = [(c, r) for c, r in (tuple(g) for g in _grids(inputs, session))]
-    plan = scorers.coarse_plan([[0], [1]], grids, session.layout, scorers.Coarse(16))
+    view = scorers.first_view(session.read(inputs), session.layout, scorers.Coarse(16))
     with torch.no_grad():
-        output = scorers.encode_cells(model.model.visual, inputs["pixel_values"], plan, session.layout)
-        token = model.config.image_token_id
-        found = scorers.last_token_looks(model.model, inputs, output, token, plan, layer=2)
+        output = scorers.encode_cells(model.model.visual, inputs["pixel_values"], view.plan, session.layout)
+        found = scorers.last_token_looks(model.model, output, view, layer=2)
     seen = {}
     attention = model.model.language_model.layers[2].self_attn
     hook = attention.register_forward_hook(lambda module, args, result: seen.update(weights=result[1]))
     original, scorers.attention_row = scorers.attention_row, _never_stop
     try:
         with torch.no_grad(), pytest.raises(_Done):
-            scorers.last_token_looks(model.model, inputs, output, token, plan, layer=3)
+            scorers.last_token_looks(model.model, output, view, layer=3)
     finally:
         scorers.attention_row = original
         hook.remove()
-    ids, _ = scorers.coarse_prompts(inputs["input_ids"], inputs["attention_mask"], token, plan)
-    visual = ids == token
+    visual = view.prompts.ids == model.config.image_token_id
     row = seen["weights"][:, :, -1].masked_fill(~visual[:, None], 0.0)
-    expected = (row / row.sum(2, keepdim=True)).mean(1)[visual].split(plan.counts)
+    expected = (row / row.sum(2, keepdim=True)).mean(1)[visual].split(view.plan.counts)
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(found, expected, strict=True))
 
 
@@ -70,12 +67,6 @@ class _Done(Exception):
 
 def _never_stop(*_):
     raise _Done
-
-
-def _grids(inputs, session):
-    from homunculus.integrations.qwen_vl.plan import leaf_grids
-
-    return leaf_grids(inputs["image_grid_thw"], session.layout)
 
 
 def test_attention_is_never_asked_for_its_weights(family, monkeypatch):
@@ -91,11 +82,13 @@ def test_attention_is_never_asked_for_its_weights(family, monkeypatch):
     assert not getattr(model.config, "output_attentions", False)
 
 
-def test_maps_spread_what_cells_have():
-    plan = scorers.coarse_plan([[0]], [(7, 5)], qwen_vl.patching.Layout(16), scorers.Coarse(12))
-    values = torch.rand(12)
-    density = scorers.spread(values, plan.allocations[0], (7, 5))
-    assert density.shape == (5, 7) and torch.allclose(density.sum(), values.double().sum())
+def test_maps_spread_what_cells_have(family):
+    _, processor, session = patched(family, budget=24)
+    inputs = inputs_for(processor, [picture(300, 200)], ["what ?"])
+    view = scorers.first_view(session.read(inputs), session.layout, scorers.Coarse(12))
+    values, (columns, lines) = torch.rand(12), view.plan.grids[0]
+    density = scorers.spread(values, view.shares[0], view.plan.grids[0])
+    assert density.shape == (lines, columns) and torch.allclose(density.sum(), values.double().sum())
 
 
 def test_no_hook_is_left_behind(family):

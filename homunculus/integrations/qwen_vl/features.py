@@ -18,7 +18,7 @@ from homunculus.integrations.qwen_vl.layout import (
     patchify,
     unpatchify,
 )
-from homunculus.integrations.qwen_vl.plan import Plan
+from homunculus.integrations.qwen_vl.plan import Plan, alike, rows_of
 from homunculus.integrations.qwen_vl.rectangular import rectangular_attention
 from homunculus.integrations.qwen_vl.windows import level_positions, true_positions, window_order
 from homunculus.kernels.resample import area_resample
@@ -27,28 +27,48 @@ from homunculus.structures import Allocation
 
 def encode_cells(visual: Any, pixel_values: Float[Tensor, "patches values"], plan: Plan, layout: Layout) -> Any:
     """The tower's own output for the chosen cells: attention within each image, positions at the cells' true places."""
-    sizes = [columns * lines * layout.merge**2 for columns, lines in plan.grids]
-    parts = pixel_values.type(visual.dtype).split(sizes)
-    images = list(zip(parts, plan.allocations, plan.grids, strict=True))
-    rows = torch.cat([cell_rows(part, allocation, layout) for part, allocation, _ in images])
-    places = [patch_positions(allocation, layout) for allocation in plan.allocations]
+    rows, places = cells_of(pixel_values.type(visual.dtype), plan, layout)
     lengths = [count * layout.merge**2 for count in plan.counts]
-    sequences = {"cu_seqlens": _ends(lengths, rows.device), "max_seqlen": max(lengths)}
-    if hasattr(visual, "fullatt_block_indexes"):
-        with rectangular_attention(visual, lengths):
-            return _encode_in_windows(visual, rows, places, plan, layout, sequences)
-    patches = [(columns * layout.merge, lines * layout.merge) for columns, lines in plan.grids]
-    taps = [bilinear_taps(p, size, visual.num_grid_per_side) for p, size in zip(places, patches, strict=True)]
+    sequences = {"cu_seqlens": _ends(lengths, pixel_values.device), "max_seqlen": max(lengths)}
     with rectangular_attention(visual, lengths):
+        if hasattr(visual, "fullatt_block_indexes"):
+            return _encode_in_windows(visual, torch.cat(rows), places, plan, layout, sequences)
+        sizes = [(columns * layout.merge, lines * layout.merge) for columns, lines in plan.grids]
+        index, weight = _taps(places, sizes, visual.num_grid_per_side)
         return visual(
-            rows,
+            torch.cat(rows),
             grid_thw=None,
-            interp_indices=torch.cat([index for index, _ in taps]),
-            interp_weights=torch.cat([weight for _, weight in taps]),
+            interp_indices=index,
+            interp_weights=weight,
             position_ids=torch.cat(places),
             return_dict=True,
             **sequences,
         )
+
+
+def cells_of(
+    pixel_values: Float[Tensor, "patches values"], plan: Plan, layout: Layout
+) -> tuple[list[Float[Tensor, "_rows values"]], list[Float[Tensor, "_rows 2"]]]:
+    """The rows of every image's cells and their places among its patches; images of one size and budget together."""
+    rows: list[Any] = [None] * len(plan.grids)
+    places: list[Any] = [None] * len(plan.grids)
+    kinds = [(grid, own.budget, own.kind) for grid, own in zip(plan.grids, plan.allocations, strict=True)]
+    for images in alike(kinds):
+        grid, count, kind = kinds[images[0]]
+        given = rows_of(pixel_values, plan.grids, images, layout)
+        boxes = torch.cat([plan.allocations[i].boxes for i in images])
+        every_leaf = count == grid[0] * grid[1]  # then rows are there already, in reading order
+        own = given if every_leaf else cell_rows(given, boxes, kind, grid, layout)
+        for image, row, place in zip(images, own, patch_positions(boxes, layout), strict=True):
+            rows[image], places[image] = row, place
+    return rows, places
+
+
+def _taps(places: Sequence[Tensor], sizes: Sequence[Size], side: int) -> tuple[Tensor, Tensor]:
+    if len(set(sizes)) == 1:
+        return bilinear_taps(torch.cat(list(places)), sizes[0], side)
+    taps = [bilinear_taps(place, size, side) for place, size in zip(places, sizes, strict=True)]
+    return torch.cat([index for index, _ in taps]), torch.cat([weight for _, weight in taps])
 
 
 def _encode_in_windows(
@@ -73,6 +93,9 @@ def _encode_in_windows(
 
 
 def _ends(lengths: Sequence[int], device: torch.device) -> Int32[Tensor, "sequences_plus_1"]:
+    """Where sequences end; equal ones are counted on the device, so that nothing has to travel there."""
+    if len(set(lengths)) == 1:
+        return torch.arange(len(lengths) + 1, dtype=torch.int32, device=device) * lengths[0]
     return torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32).to(device)
 
 

@@ -30,8 +30,8 @@ class Layout:
         return self.patch * self.merge
 
 
-def unpatchify(rows: Float[Tensor, "patches values"], grid: Size, layout: Layout) -> Float[Tensor, "3 h w"]:
-    """The normalised image that these rows were cut from.
+def unpatchify(rows: Float[Tensor, "*b patches values"], grid: Size, layout: Layout) -> Float[Tensor, "*b 3 h w"]:
+    """The normalised image that these rows were cut from, or a batch of them.
 
     >>> rows = torch.arange(4.0)[:, None].expand(4, 3 * 2 * 2 * 2)
     >>> unpatchify(rows, (1, 1), Layout(patch=2))[0, ::2, ::2]
@@ -40,8 +40,8 @@ def unpatchify(rows: Float[Tensor, "patches values"], grid: Size, layout: Layout
     """
     columns, lines = grid
     p, m = layout.patch, layout.merge
-    blocks = rows.view(lines, columns, m, m, 3, layout.temporal, p, p)[:, :, :, :, :, 0]  # the frames are equal
-    return blocks.permute(4, 0, 2, 5, 1, 3, 6).reshape(3, lines * m * p, columns * m * p)
+    blocks = rows.reshape(-1, lines, columns, m, m, 3, layout.temporal, p, p)[:, :, :, :, :, :, 0]  # equal frames
+    return blocks.permute(0, 5, 1, 3, 6, 2, 4, 7).reshape(*rows.shape[:-2], 3, lines * m * p, columns * m * p)
 
 
 def patchify(cells: Float[Tensor, "n 3 leaf leaf"], layout: Layout) -> Float[Tensor, "patches values"]:
@@ -64,12 +64,14 @@ def cut_to_leaves(image: Float[Tensor, "3 h w"], layout: Layout) -> Float[Tensor
     return leaves.permute(1, 3, 0, 2, 4).reshape(-1, 3, side, side)
 
 
-def whole_leaves(allocation: Allocation) -> tuple[Bool[Tensor, "n"], Int64[Tensor, "n"]]:
-    """Which cells of a single image are exactly a leaf, and the number of the leaf each cell begins in."""
-    low = allocation.boxes[0, :, :2] / allocation.leaf
-    size = (allocation.boxes[0, :, 2:] - allocation.boxes[0, :, :2]) / allocation.leaf
-    whole = ((low == low.floor()) & (size == 1)).all(1)
-    return whole, low[:, 1].long() * allocation.grids[0][0] + low[:, 0].long()
+def whole_leaves(
+    boxes: Float[Tensor, "b n 4"], columns: int, layout: Layout
+) -> tuple[Bool[Tensor, "b n"], Int64[Tensor, "b n"]]:
+    """Which cells are exactly a leaf, and the number of the leaf each cell begins in, of `columns` to a line."""
+    low = boxes[..., :2] / layout.leaf
+    size = (boxes[..., 2:] - boxes[..., :2]) / layout.leaf
+    whole = ((low == low.floor()) & (size == 1)).all(-1)
+    return whole, low[..., 1].long() * columns + low[..., 0].long()
 
 
 def on_image(allocation: Allocation, size: Size) -> Allocation:
@@ -98,42 +100,43 @@ def to_original(box: Sequence[float], resized: Size, original: Size) -> tuple[fl
 
 
 def cell_rows(
-    rows: Float[Tensor, "patches values"], allocation: Allocation, layout: Layout
-) -> Float[Tensor, "cell_patches values"]:
+    rows: Float[Tensor, "b patches values"], boxes: Float[Tensor, "b n 4"], kind: str, grid: Size, layout: Layout
+) -> Float[Tensor, "b cell_patches values"]:
     """The rows of the chosen cells: a leaf's own, to the bit; for larger cells their footprint, area-averaged."""
-    if allocation.budget == allocation.grids[0][0] * allocation.grids[0][1]:
-        return rows  # every leaf, in reading order
-    image = unpatchify(rows, allocation.grids[0], layout)
-    kind = "dyadic" if allocation.kind == "dyadic" else "box"
-    averaged = sample_cells(image[None], allocation.boxes, allocation.angle, leaf=layout.leaf, kind=kind)[0]
-    whole, leaf = whole_leaves(allocation)
-    own = rows.view(-1, layout.merge**2, rows.shape[1])[leaf]
+    images = unpatchify(rows, grid, layout)
+    upright = torch.zeros_like(boxes[..., 0])
+    kind = "dyadic" if kind == "dyadic" else "box"
+    averaged = sample_cells(images, boxes, upright, leaf=layout.leaf, kind=kind).flatten(0, 1)
+    whole, leaf = whole_leaves(boxes, grid[0], layout)
+    image = torch.arange(len(rows), device=rows.device)[:, None]
+    own = rows.unflatten(1, (-1, layout.merge**2))[image, leaf]  # [B, N, patches of a cell, values]
     pooled = patchify(averaged, layout).to(rows.dtype).view_as(own)
-    return torch.where(whole[:, None, None], own, pooled).flatten(0, 1)
+    return torch.where(whole[..., None, None], own, pooled).flatten(1, 2)
 
 
-def patch_positions(allocation: Allocation, layout: Layout) -> Float[Tensor, "cell_patches 2"]:
+def patch_positions(boxes: Float[Tensor, "*b n 4"], layout: Layout) -> Float[Tensor, "*b cell_patches 2"]:
     """(line, column) of the patches of every cell among the image's own patches: their centres, so fractions for
     patches that cover several."""
-    return _centres(allocation.boxes[0], layout.merge) / layout.patch - 0.5
+    return _centres(boxes, layout.merge) / layout.patch - 0.5
 
 
-def token_positions(allocation: Allocation) -> Float[Tensor, "n 2"]:
+def token_positions(boxes: Float[Tensor, "*b n 4"], leaf: int) -> Float[Tensor, "*b n 2"]:
     """(line, column) of every cell among the image's leaves, from the centre of its box."""
-    return _centres(allocation.boxes[0], 1) / allocation.leaf - 0.5
+    return _centres(boxes, 1) / leaf - 0.5
 
 
-def _centres(boxes: Float[Tensor, "n 4"], parts: int) -> Float[Tensor, "n_parts_parts 2"]:
+def _centres(boxes: Float[Tensor, "*b n 4"], parts: int) -> Float[Tensor, "*b n_parts_parts 2"]:
     """(y, x) of the middles of parts x parts pieces of each box, in reading order."""
-    x0, y0, x1, y1 = boxes.double().unbind(1)
+    x0, y0, x1, y1 = boxes.double()[..., None].unbind(-2)
     step = (torch.arange(parts, device=boxes.device) + 0.5) / parts
-    x, y = x0[:, None] + (x1 - x0)[:, None] * step, y0[:, None] + (y1 - y0)[:, None] * step
-    return torch.stack(torch.broadcast_tensors(y[:, :, None], x[:, None, :]), dim=-1).flatten(0, 2).float()
+    x, y = x0 + (x1 - x0) * step, y0 + (y1 - y0) * step  # [..., N, parts]
+    pairs = torch.stack(torch.broadcast_tensors(y[..., :, None], x[..., None, :]), dim=-1)
+    return pairs.flatten(-4, -2).float()
 
 
 def bilinear_taps(
-    positions: Float[Tensor, "n 2"], patches: Size, side: int
-) -> tuple[Int64[Tensor, "n 4"], Float[Tensor, "n 4"]]:
+    positions: Float[Tensor, "*n 2"], patches: Size, side: int
+) -> tuple[Int64[Tensor, "*n 4"], Float[Tensor, "*n 4"]]:
     """Entries of a learned side x side table about each position, and their weights; corners lie on corners.
 
     >>> index, weight = bilinear_taps(torch.tensor([[1.0, 0.5]]), (3, 3), side=3)
@@ -142,10 +145,10 @@ def bilinear_taps(
     """
     index, weight = [], []
     for axis, size in ((0, patches[1]), (1, patches[0])):
-        place = positions[:, axis] * (side - 1) / max(size - 1, 1)
+        place = positions[..., axis] * (side - 1) / max(size - 1, 1)
         low = place.floor()
-        index.append(torch.stack((low, low + 1), dim=1).long().clamp(0, side - 1))
-        weight.append(torch.stack((1 - (place - low), place - low), dim=1))
+        index.append(torch.stack((low, low + 1), dim=-1).long().clamp(0, side - 1))
+        weight.append(torch.stack((1 - (place - low), place - low), dim=-1))
     (lines, columns), (down, across) = index, weight
-    taps = lines[:, :, None] * side + columns[:, None, :]
-    return taps.flatten(1), (down[:, :, None] * across[:, None, :]).flatten(1)
+    taps = lines[..., :, None] * side + columns[..., None, :]
+    return taps.flatten(-2), (down[..., :, None] * across[..., None, :]).flatten(-2)

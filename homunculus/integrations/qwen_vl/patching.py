@@ -6,7 +6,6 @@ What they do is planned once for every call, in a hook before the forward pass a
 """
 
 import inspect
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -16,22 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from homunculus.allocation import check_budget
-from homunculus.cache.keys import content_key
 from homunculus.errors import HomunculusError, ImageError
-from homunculus.geometry import Size
-from homunculus.integrations.qwen_vl import scorers
+from homunculus.integrations.qwen_vl import rectangular, scorers
+from homunculus.integrations.qwen_vl.call import Call, leaf_grids, read_call
 from homunculus.integrations.qwen_vl.features import encode_cells, encode_views, pool_features
 from homunculus.integrations.qwen_vl.layout import Layout
-from homunculus.integrations.qwen_vl.plan import (
-    Choice,
-    Looking,
-    Plan,
-    leaf_grids,
-    make_plan,
-    placeholder_runs,
-    scorer_in,
-)
-from homunculus.integrations.qwen_vl.rope import Positions, padded_positions, rope_positions
+from homunculus.integrations.qwen_vl.plan import Choice, Looking, Plan, gaze_of, make_plan, scorer_in
+from homunculus.integrations.qwen_vl.prompts import Prompts, lay_out
+from homunculus.integrations.qwen_vl.remembered import Remembered, fingerprints
+from homunculus.integrations.qwen_vl.rope import Positions, extent, places
+from homunculus.integrations.qwen_vl.whole import WholeFeatures
 
 STAGES = ("pre", "post", "views")
 SUPPORTED = (
@@ -58,7 +51,9 @@ def patch(
     *,
     fixation: Any = None,
     region: Any = None,
+    expect: Sequence[str] = (),
     keep: bool = False,
+    cache_bytes: int = 0,
     max_pixels: int | None = None,
     **options: Any,
 ) -> "Session":
@@ -69,16 +64,18 @@ def patch(
     crops at full resolution, each an ordinary image. `relevance`, `allocator`, `fixation` and `options` are those of
     `homunculus.foveate`; relevance may also be "text-similarity" or "coarse-pass", which ask the model (scorers.py).
     Spatial words of the last question set fixations; `region` says where to look instead, (x0, y0, x1, y1) as shares of
-    the image or words such as "the footer". In a chat every turn looks anew, unless `keep` has an image look
-    as it did when it was first shown. `positions` in the language model are "true", fractions for cells of several
-    leaves, or "rounded"; views have those of images in a row, "stock", unless asked otherwise. Images keep up to
-    `max_pixels` (default: 4096 leaves, for Qwen3-VL 2048 x 2048).
+    the image or words such as "the footer". In a chat every turn looks anew, unless `keep` has an image look as it did
+    when it was first shown; `expect` names further questions that the cells should serve as well. With `cache_bytes`
+    stage "post" remembers the features of images, as many as fit, and only pools them anew. `positions` in the language
+    model are "true", fractions for cells of several leaves, or "rounded"; views have those of images in a row, "stock",
+    unless asked otherwise. Images keep up to `max_pixels` (default: 4096 leaves, for Qwen3-VL 2048 x 2048).
 
     Afterwards `model.last_allocation` has the cells of each image of the last call; `on_image(allocation, image.size)`
     puts them on the image as it was given.
     """
-    looking = Looking(relevance, allocator, fixation, tuple(options.items()), stage == "views", region)
-    session = Session(model, processor, budget, stage, positions, looking, keep, max_pixels)
+    expect = (expect,) if isinstance(expect, str) else tuple(expect)
+    looking = Looking(relevance, allocator, fixation, tuple(options.items()), stage == "views", region, expect)
+    session = Session(model, processor, budget, stage, positions, looking, keep, cache_bytes, max_pixels)
     session.install()
     return session
 
@@ -104,6 +101,7 @@ class Session:
         positions: str | None,
         looking: Looking,
         keep: bool,
+        cache_bytes: int,
         max_pixels: int | None,
     ) -> None:
         if type(model).__name__ not in SUPPORTED:
@@ -123,11 +121,15 @@ class Session:
         self.layout = Layout(vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
         self.max_pixels = max_pixels or 4096 * self.layout.leaf**2
         self._check_processor()
+        self._colours = processor.image_processor.image_mean, processor.image_processor.image_std
         self.coarse = scorers.Coarse()
         self.last_plan: Plan | None = None
         self.last_maps: list[Tensor] | None = None
-        self._kept: OrderedDict[str, Choice] | None = OrderedDict() if keep else None
+        self._cells: Remembered[Choice] | None = Remembered(MOST_KEPT) if keep else None
+        self._whole = WholeFeatures(cache_bytes, self.layout)
+        self._keys: list[tuple[int, int]] = []
         self._plan: Plan | None = None
+        self._call: Call | None = None
         self._generating = False
         # Features of images come as tensors until 5.17 and as one tensor for each image from 5.18 on.
         self._split_deepstack = "mm_encoder_outputs" in inspect.signature(type(model).forward).parameters
@@ -163,6 +165,7 @@ class Session:
             self.inner.register_forward_hook(self._after, with_kwargs=True, always_call=True),
         ]
         self._undo += [hook.remove for hook in hooks]
+        self._undo.append(rectangular.install(self.inner.visual))
         image_processor = self.processor.image_processor
         before = image_processor.size
         smallest = max(self.budgets) * self.layout.leaf**2  # at least as many leaves as tokens
@@ -170,6 +173,11 @@ class Session:
             **dict(before) | {"shortest_edge": smallest, "longest_edge": max(self.max_pixels, smallest)}
         )
         self._undo.append(lambda: setattr(image_processor, "size", before))
+
+    @property
+    def keeps(self) -> bool:
+        """Whether images keep the cells they were first given."""
+        return self._cells is not None
 
     def uninstall(self) -> None:
         for undo in reversed(self._undo):
@@ -194,66 +202,74 @@ class Session:
     @torch.compiler.disable  # decided on the host, from contents: nothing for a graph
     def _make_plan(self, inputs: dict[str, Any]) -> Plan | None:
         """The plan of a call, or None if it shows no images."""
-        pixels, grid_thw = inputs.get("pixel_values"), inputs.get("image_grid_thw")
-        if pixels is None or grid_thw is None:
+        call = self.read(inputs)
+        if call is None:
+            return None
+        pixels = inputs["pixel_values"]
+        self._keys = self._names(pixels, call)
+        kept = None
+        if self._cells is not None:
+            kept = [self._cells.get((key, n)) for key, n in zip(self._keys, call.counts, strict=True)]
+        known = kept is not None and None not in kept
+        gazes = gaze_of(call, self.looking, self.layout)
+        views = [] if known else self.first_views(call)
+        plan = self.choose(pixels, call, views, None if gazes is None else gazes.to(call.device), kept)
+        self._call, self.last_plan, self.model.last_allocation = call, plan, list(plan.allocations)
+        if self._cells is not None:
+            for image, (key, count) in enumerate(zip(self._keys, call.counts, strict=True)):
+                self._cells.put((key, count), (plan.allocations[image], plan.views_of(image)))
+        return plan
+
+    def read(self, inputs: dict[str, Any]) -> Call | None:
+        """What the host must know of a call, or None if it shows no images (waits for the device)."""
+        if inputs.get("pixel_values") is None or inputs.get("image_grid_thw") is None:
             return None
         if inputs.get("pixel_values_videos") is not None:
             raise PatchError("images and videos in one call are not supported: unpatch, or ask about them one by one")
-        grids = leaf_grids(grid_thw, self.layout)
-        input_ids = inputs.get("input_ids")
-        if input_ids is None:
+        if inputs.get("input_ids") is None:
             raise PatchError("a patched model needs input_ids to count its placeholders: pass them, not inputs_embeds")
-        runs = placeholder_runs(input_ids, self.model.config.image_token_id)
-        questions = [self._question(row) for row in input_ids]
-        colours = (self.processor.image_processor.image_mean, self.processor.image_processor.image_std)
-        keys, kept = self._known(pixels, grids, runs)
-        all_known = kept is not None and all(choice is not None for choice in kept)
-        self.last_maps = maps = None if all_known else self._maps(inputs, grids, runs, questions)
-        with torch.no_grad():
-            plan = make_plan(pixels, grids, runs, questions, self.layout, colours, self.looking, maps, kept)
-        self._remember(keys, plan)
-        return plan
+        return read_call(inputs, self.layout, self.model.config.image_token_id, self._question)
 
-    def _known(
-        self, pixels: Tensor, grids: list[Size], runs: list[list[int]]
-    ) -> tuple[list[str], list[Choice | None] | None]:
-        """What was chosen for these very images before, where that is to be kept."""
-        if self._kept is None:
-            return [], None
-        parts = pixels.split([columns * lines * self.layout.merge**2 for columns, lines in grids])
-        counts = [count for row in runs for count in row]
-        keys = [content_key(part, list(grid), n) for part, grid, n in zip(parts, grids, counts, strict=False)]
-        return keys, [self._kept.get(key) for key in keys]
-
-    def _remember(self, keys: list[str], plan: Plan) -> None:
-        self.last_plan, self.model.last_allocation = plan, list(plan.allocations)
-        for i, key in enumerate(keys):
-            self._kept[key] = plan.allocations[i], plan.views_of(i)  # type: ignore[index]
-            self._kept.move_to_end(key)  # type: ignore[union-attr]
-        while self._kept and len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
-
-    def _maps(
-        self, inputs: dict[str, Any], grids: list[Size], runs: list[list[int]], questions: list[str]
-    ) -> list[Tensor] | None:
-        """What the model itself finds relevant in each image, where it is to be asked."""
+    def first_views(self, call: Call) -> list[scorers.FirstView]:
+        """What the model is shown first, for each question it is to be asked, where it is asked at all."""
         name = scorer_in(self.looking.relevance, scorers.NAMES)
-        every_leaf = [count for row in runs for count in row] == [columns * lines for columns, lines in grids]
-        if name is None or every_leaf:
-            return None
-        numbers = iter(range(len(grids)))
-        rows = [[next(numbers) for _ in own] for own in runs]
-        plan = scorers.coarse_plan(rows, grids, self.layout, self.coarse)
-        image_token = self.model.config.image_token_id
+        if name is None or call.every_leaf:
+            return []
         tokenizer = self.processor.tokenizer
-        return scorers.model_maps(
-            name, self.inner, tokenizer, inputs, questions, image_token, plan, self.layout, self.coarse
-        )
 
-    def _question(self, input_ids: Tensor) -> str:
+        def tokenize(text: str) -> list[int]:
+            return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+        end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+        calls = [call, *(call.asking(question, tokenize(question), end) for question in self.looking.expect)]
+        words = tokenize if name == "text-similarity" else None
+        return [scorers.first_view(one, self.layout, self.coarse, words) for one in calls]
+
+    def choose(
+        self,
+        pixels: Tensor,
+        call: Call,
+        views: Sequence[scorers.FirstView],
+        gazes: Tensor | None,
+        kept: Sequence[Choice | None] | None = None,
+    ) -> Plan:
+        """The cells of every image. From here on nothing waits for the device."""
+        self.last_maps = None
+        if views:
+            name = cast(str, scorer_in(self.looking.relevance, scorers.NAMES))
+            self.last_maps = scorers.model_maps(name, self.inner, pixels, views, self.layout, self.coarse)
+        with torch.no_grad():
+            return make_plan(pixels, call, self.layout, self._colours, self.looking, self.last_maps, gazes, kept)
+
+    def _names(self, pixels: Tensor, call: Call) -> list[tuple[int, int]]:
+        """What to remember each image by, where anything is remembered."""
+        if self._cells is None and not self._whole.remembers:
+            return []
+        return fingerprints(pixels.split([columns * lines * self.layout.merge**2 for columns, lines in call.grids]))
+
+    def _question(self, ids: list[int]) -> str:
         """The text of the last turn of the user, or all text after the last image where turns are not marked."""
         tokenizer = self.processor.tokenizer
-        ids = input_ids.tolist()
         turn = tokenizer.convert_tokens_to_ids("<|im_start|>")
         marks = [i for i, token in enumerate(ids) if token == turn]
         for start, stop in reversed(list(pairwise([*marks, len(ids)]))):
@@ -270,7 +286,7 @@ class Session:
         try:
             yield
         finally:
-            self._plan, self._generating = None, False
+            self._plan, self._call, self._generating = None, None, False
 
     def _generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
         known = dict(kwargs) if inputs is None else {"input_ids": inputs, **kwargs}
@@ -284,7 +300,7 @@ class Session:
 
     def _after(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
         if not self._generating:
-            self._plan = None
+            self._plan = self._call = None
 
     # -------------------------------------------------------------------------------------------- the model
 
@@ -308,7 +324,7 @@ class Session:
 
     def _tokens(
         self, pixel_values: Tensor, image_grid_thw: Tensor, plan: Plan
-    ) -> tuple[Any, Sequence[Tensor], list[Sequence[Tensor]] | None]:
+    ) -> tuple[Any, Sequence[Tensor], Sequence[Sequence[Tensor]] | None]:
         """The tower's output object, the tokens of each image, and those of each DeepStack level, if there are any."""
         if self.stage != "post":
             encode = encode_cells if self.stage == "pre" else encode_views
@@ -316,13 +332,9 @@ class Session:
             levels = getattr(output, "deepstack_features", None)
             deepstack = None if levels is None else [level.split(plan.counts) for level in levels]
             return output, output.pooler_output.split(plan.counts), deepstack
-        output = self._stock_features(pixel_values, image_grid_thw, return_dict=True)
-        leaves = [columns * lines for columns, lines in plan.grids]
-        levels = getattr(output, "deepstack_features", None)
-        if levels is not None:
-            levels = [level.split(leaves) if isinstance(level, Tensor) else level for level in levels]
-            levels = [pool_features(level, plan) for level in levels]
-        return output, pool_features(output.pooler_output, plan), levels
+        output, features = self._whole.of(self._stock_features, pixel_values, image_grid_thw, plan, self._keys)
+        pooled = [pool_features(level, plan) for level in zip(*features, strict=True)]
+        return output, pooled[0], pooled[1:] or None
 
     def _get_rope_index(
         self,
@@ -343,14 +355,28 @@ class Session:
                 attention_mask=attention_mask,
                 **kwargs,
             )
-        self._times(len(input_ids), len(plan.rows), "rows")
-        rows = [ids if attention_mask is None else ids[attention_mask[i].bool()] for i, ids in enumerate(input_ids)]
-        is_image = [(row == self.model.config.image_token_id).tolist() for row in rows]
-        positions, deltas = rope_positions(is_image, plan, self.positions, input_ids.device)
-        placed = padded_positions(positions, attention_mask, input_ids.shape[1])
-        if all(allocation.budget == c * r for allocation, (c, r) in zip(plan.allocations, plan.grids, strict=True)):
+        times = self._times(len(input_ids), len(plan.rows), "rows")
+        prompts = self._prompts(input_ids, attention_mask, plan, times)
+        where = places(plan, self.positions).to(input_ids.device)
+        counts = plan.counts
+        if times > 1:  # beams: each row's images again
+            parts = where.split(counts)
+            where = torch.cat([parts[image] for image in plan.repeated(times)])
+        placed = prompts.positions(where)
+        if all(count == c * r for count, (c, r) in zip(counts, plan.grids, strict=True)):
             placed = placed.to(input_ids.dtype)  # every leaf: whole numbers, as the stock model has them
-        return placed, torch.tensor(deltas, device=input_ids.device)[:, None]
+        return placed, prompts.deltas
+
+    def _prompts(self, input_ids: Tensor, attention_mask: Tensor | None, plan: Plan, times: int) -> Prompts:
+        """Where everything lies; read before, unless rows have been repeated since."""
+        extents = [extent(plan, image, self.positions) for image in range(len(plan.grids))]
+        call = self._call
+        if call is not None and call.ids.shape == tuple(input_ids.shape):
+            return call.prompts(extents)
+        by_row = [[extents[image] for image in row] for row in plan.rows for _ in range(times)]
+        mask = None if attention_mask is None else attention_mask.cpu().numpy()
+        token = self.model.config.image_token_id
+        return lay_out(input_ids.cpu().numpy(), mask, token, by_row, input_ids.device)
 
     def _times(self, given: int, planned: int, what: str) -> int:
         if planned == 0 or given % planned:

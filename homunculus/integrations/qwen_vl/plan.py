@@ -7,18 +7,19 @@ processor writes it, keeps every leaf, and the model answers as it always did.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float64
 from torch import Tensor
 
-from homunculus.allocation import allocate_view
+from homunculus.allocation import allocate_view, get_allocator
 from homunculus.allocation.views import ViewGrids, view_grids
 from homunculus.errors import ImageError, RelevanceError
 from homunculus.foveate import gaze_points
 from homunculus.geometry import Size
+from homunculus.integrations.qwen_vl.call import Call
 from homunculus.integrations.qwen_vl.layout import Layout, unpatchify
 from homunculus.pyramid import ImagePyramid
 from homunculus.relevance import relevance as relevance_of
@@ -40,6 +41,7 @@ class Looking:
     options: tuple[tuple[str, Any], ...] = ()
     views: bool = False  # an overview and crops, each an ordinary image
     region: Any = None  # (x0, y0, x1, y1) as shares of the image, or words such as "the footer"
+    expect: tuple[str, ...] = ()  # further questions that the cells should serve as well
 
     def __post_init__(self) -> None:
         if self.region is None or isinstance(self.region, str):
@@ -73,54 +75,73 @@ class Plan:
         return [image for row in self.rows for _ in range(times) for image in row]
 
 
-def leaf_grids(image_grid_thw: Int64[Tensor, "images 3"], layout: Layout) -> list[Size]:
-    """(columns, lines) of leaves of each image (waits for the device)."""
-    return [(w // layout.merge, h // layout.merge) for _, h, w in image_grid_thw.tolist()]
-
-
-def placeholder_runs(input_ids: Int64[Tensor, "b t"], image_token: int) -> list[list[int]]:
-    """The lengths of the runs of image placeholders in each row (waits for the device).
-
-    >>> placeholder_runs(torch.tensor([[7, 7, 1, 7], [1, 1, 2, 2]]), 7)
-    [[2, 1], []]
-    """
-    marks = (input_ids == image_token).tolist()
-    return [[len(list(run)) for is_image, run in groupby(row) if is_image] for row in marks]
-
-
 def make_plan(
     pixel_values: Float[Tensor, "patches values"],
-    grids: Sequence[Size],
-    runs: Sequence[Sequence[int]],
-    questions: Sequence[str | None],
+    call: Call,
     layout: Layout,
     colours: tuple[Sequence[float], Sequence[float]],
     looking: Looking,
     maps: Sequence[Tensor] | None = None,
+    gazes: Float64[Tensor, "images f 3"] | None = None,
     kept: Sequence[Choice | None] | None = None,
 ) -> Plan:
-    """Choose the cells of every image. `runs` are the placeholders of each row's images, `questions` one to a row,
-    `colours` the mean and std that the processor normalised with; `maps`, one an image, stand for a scorer's name;
-    `kept` are choices made before, which stand."""
-    counts = [count for row in runs for count in row]
-    if len(counts) != len(grids):
-        raise ImageError(
-            f"the prompt has placeholders for {len(counts)} images and {len(grids)} were given: "
-            "make inputs with the processor that was patched"
+    """Choose the cells of every image, those of one size and budget together. `colours` are the mean and std that the
+    processor normalised with; `maps`, one an image, stand for a scorer's name; `gazes` are fixations; `kept` are
+    choices made before, which stand."""
+    choices: list[Choice | None] = [None] * len(call.grids) if kept is None else list(kept)
+    todo = [image for image, choice in enumerate(choices) if choice is None]
+    one_by_one = not looking.views and get_allocator(looking.allocator).batchwide
+    kinds = [(call.grids[i], call.counts[i], i if one_by_one else None) for i in todo]
+    for group in alike(kinds):
+        images = [todo[i] for i in group]
+        rows = rows_of(pixel_values, call.grids, images, layout)
+        source = looking.relevance
+        if maps is not None:
+            source = with_map(source, torch.stack([maps[i] for i in images]))
+        chosen, shown = choose_cells(
+            rows,
+            call.grids[images[0]],
+            call.counts[images[0]],
+            [call.questions[call.owners[i]] for i in images],
+            layout,
+            colours,
+            replace(looking, relevance=source),
+            None if gazes is None else gazes if len(images) == len(gazes) else gazes[images],
         )
-    owners = [row for row, own in enumerate(runs) for _ in own]
+        for place, image in enumerate(images):
+            views = None if shown is None else replace(shown, boxes=shown.boxes[place : place + 1])
+            choices[image] = one_image(chosen, place), views
+    made = cast(list[Choice], choices)
+    return Plan(tuple(own for own, _ in made), call.grids, call.rows, tuple(views for _, views in made))
+
+
+def alike(kinds: Sequence[Any]) -> list[list[int]]:
+    """The places of equal kinds, kind by kind.
+
+    >>> alike([(4, 4), (2, 8), (4, 4)])
+    [[0, 2], [1]]
+    """
+    groups: dict[Any, list[int]] = {}
+    for place, kind in enumerate(kinds):
+        groups.setdefault(kind, []).append(place)
+    return list(groups.values())
+
+
+def rows_of(
+    pixel_values: Float[Tensor, "patches values"], grids: Sequence[Size], images: Sequence[int], layout: Layout
+) -> Float[Tensor, "b own values"]:
+    """The rows of some images of one size, as a batch; nothing is copied where these are all there are."""
+    if len(images) == len(grids):
+        return pixel_values.unflatten(0, (len(images), -1))
     parts = pixel_values.split([columns * lines * layout.merge**2 for columns, lines in grids])
-    allocations, views = [], []
-    for i, (part, grid, count, owner) in enumerate(zip(parts, grids, counts, owners, strict=True)):
-        source = looking.relevance if maps is None else with_map(looking.relevance, maps[i])
-        own = replace(looking, relevance=source)
-        before = None if kept is None else kept[i]
-        allocation, shown = before or choose_cells(part, grid, count, questions[owner], layout, colours, own)
-        allocations.append(allocation)
-        views.append(shown)
-    numbers = iter(range(len(grids)))
-    rows = tuple(tuple(next(numbers) for _ in own) for own in runs)
-    return Plan(tuple(allocations), tuple(grids), rows, tuple(views))
+    return torch.stack([parts[i] for i in images])
+
+
+def one_image(allocation: Allocation, place: int) -> Allocation:
+    """One image of a batch; nothing is copied."""
+    own = slice(place, place + 1)
+    fields = {name: getattr(allocation, name)[own] for name in (*CELL_FIELDS, "gaze")}
+    return replace(allocation, **fields, image_sizes=allocation.image_sizes[own], grids=allocation.grids[own])
 
 
 def scorer_in(source: Any, names: Sequence[str]) -> str | None:
@@ -147,6 +168,11 @@ def _mixture(source: Any) -> list[Any]:
     return [pair[0] for pair in source] if isinstance(source, (list, tuple)) else []
 
 
+def _asks(source: Any) -> bool:
+    """Whether a source looks at the question: callables may, and nothing else does."""
+    return callable(source) or any(callable(part) for part in _mixture(source))
+
+
 def region_map(region: Sequence[float], grid: Size) -> Float64[Tensor, "lines columns"]:
     """How much of each leaf lies in a region.
 
@@ -161,20 +187,44 @@ def region_map(region: Sequence[float], grid: Size) -> Float64[Tensor, "lines co
     return parts[0][:, None] * parts[1]
 
 
-def _middle(region: Sequence[float], size: Size) -> tuple[float, float]:
-    return (region[0] + region[2]) / 2 * size[0], (region[1] + region[3]) / 2 * size[1]
+@lru_cache(maxsize=256)
+def _region_on(device: torch.device, region: tuple[float, ...], grid: Size) -> Float64[Tensor, "lines columns"]:
+    return region_map(region, grid).to(device)
+
+
+@lru_cache(maxsize=64)
+def _colour_on(device: torch.device, values: tuple[float, ...]) -> Float[Tensor, "3 1 1"]:
+    return torch.tensor(values, dtype=torch.float32).to(device)[:, None, None]
+
+
+def gaze_of(call: Call, looking: Looking, layout: Layout) -> Float64[Tensor, "images f 3"] | None:
+    """The fixations of every image: those given, the middle of the region, or what spatial words name; on the host."""
+    points = []
+    for image, (columns, lines) in enumerate(call.grids):
+        size = columns * layout.leaf, lines * layout.leaf
+        words, gaze = [call.questions[call.owners[image]], *looking.expect], looking.fixation
+        if isinstance(looking.region, str):
+            words = [looking.region]
+        elif looking.region is not None:
+            x0, y0, x1, y1 = looking.region
+            gaze = (x0 + x1) / 2 * size[0], (y0 + y1) / 2 * size[1]
+        sized = torch.empty(3, size[1], size[0], device="meta")  # its pixels do not matter
+        asked = words if gaze is None else words[:1]
+        points.append(torch.cat([gaze_points([sized], [one], gaze)[0] for one in asked]))
+    return stack_fixations(points)
 
 
 def choose_cells(
-    rows: Float[Tensor, "patches values"],
+    rows: Float[Tensor, "b patches values"],
     grid: Size,
     budget: int,
-    question: str | None,
+    questions: Sequence[str | None],
     layout: Layout,
     colours: tuple[Sequence[float], Sequence[float]],
     looking: Looking,
+    fixations: Float64[Tensor, "b f 3"] | None = None,
 ) -> Choice:
-    """`budget` cells of one image, in pixels of the image as the processor resized it, and the views they make up."""
+    """`budget` cells of each image, in pixels of the image as the processor resized it, and the views they make up."""
     columns, lines = grid
     leaves, size = columns * lines, (columns * layout.leaf, lines * layout.leaf)
     if budget > leaves:
@@ -183,20 +233,17 @@ def choose_cells(
             "make inputs with the processor that was patched, which enlarges small images"
         )
     if budget == leaves:  # nothing to choose
-        view = View(torch.ones(1, lines, columns, dtype=torch.float64, device=rows.device), size, layout.leaf)
-        return rectangular(allocate_view(view, budget, "uniform")), None
-    mean, std = (torch.tensor(c, dtype=torch.float32).to(rows.device)[:, None, None] for c in colours)
-    image = (unpatchify(rows.detach().float(), grid, layout) * std + mean).clamp(0, 1)
-    pyramid = ImagePyramid(image[None], grid, layout.leaf)
-    source, words, gaze = looking.relevance, question, looking.fixation
-    if isinstance(looking.region, str):
-        words = looking.region
-    elif looking.region is not None:
-        source, gaze = region_map(looking.region, grid).to(rows.device), _middle(looking.region, size)
-    density = relevance_of(pyramid, source, [question], floor=0.0, validate=False)
-    fixations = stack_fixations(gaze_points([image], [words], gaze))
-    fixations = None if fixations is None else fixations.to(rows.device)
-    view = View(density, size, layout.leaf, pyramid, fixations, [question])
+        ones = torch.ones(len(rows), lines, columns, dtype=torch.float64, device=rows.device)
+        return rectangular(allocate_view(View(ones, size, layout.leaf), budget, "uniform")), None
+    mean, std = (_colour_on(rows.device, tuple(colour)) for colour in colours)
+    images = (unpatchify(rows.detach().float(), grid, layout) * std + mean).clamp(0, 1)
+    pyramid = ImagePyramid(images, grid, layout.leaf)
+    source = looking.relevance
+    if looking.region is not None and not isinstance(looking.region, str):
+        source = _region_on(rows.device, tuple(looking.region), grid)
+    asked: list[list[Any]] = [list(questions), *([one] * len(rows) for one in looking.expect if _asks(source))]
+    density = torch.stack([relevance_of(pyramid, source, own, floor=0.0, validate=False) for own in asked]).mean(0)
+    view = View(density, size, layout.leaf, pyramid, fixations, list(questions))
     if looking.views:
         options = dict(looking.options)
         return rectangular(allocate_view(view, budget, "views", **options)), view_grids(view, budget, **options)
@@ -210,5 +257,6 @@ def choose_cells(
 
 def in_reading_order(allocation: Allocation) -> Allocation:
     """Cells in canonical order, whoever chose them: the language model reads them one after the other."""
-    order = canonical_order(allocation.centers, allocation.levels, allocation.is_context)[0]
-    return replace(allocation, **{name: getattr(allocation, name)[:, order] for name in CELL_FIELDS})
+    order = canonical_order(allocation.centers, allocation.levels, allocation.is_context)
+    image = torch.arange(len(order), device=order.device)[:, None]
+    return replace(allocation, **{name: getattr(allocation, name)[image, order] for name in CELL_FIELDS})

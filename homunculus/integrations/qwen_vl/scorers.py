@@ -7,9 +7,9 @@
 The attention that runs is whatever the model runs with, SDPA or FlashAttention: nothing asks it for its weights.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -18,10 +18,12 @@ from torch import Tensor
 
 from homunculus.allocation import allocate_view
 from homunculus.geometry import Size
+from homunculus.integrations.qwen_vl.call import Call
 from homunculus.integrations.qwen_vl.features import cell_shares, encode_cells
 from homunculus.integrations.qwen_vl.layout import Layout
 from homunculus.integrations.qwen_vl.plan import Plan
-from homunculus.integrations.qwen_vl.rope import padded_positions, rope_positions
+from homunculus.integrations.qwen_vl.prompts import Prompts, read
+from homunculus.integrations.qwen_vl.rope import extent, places
 from homunculus.structures import Allocation, View, rectangular
 
 NAMES = ("text-similarity", "coarse-pass")
@@ -35,46 +37,65 @@ class Coarse:
     layer: int = 3
 
 
-def coarse_plan(plan_rows: Sequence[Sequence[int]], grids: Sequence[Size], layout: Layout, coarse: Coarse) -> Plan:
-    """Every image in equal cells."""
-    allocations = []
-    for columns, lines in grids:
-        view = View(torch.ones(1, lines, columns, dtype=torch.float64), (columns * layout.leaf, lines * layout.leaf),
-                    layout.leaf)  # fmt: skip
-        allocations.append(rectangular(allocate_view(view, min(coarse.tokens, columns * lines), "uniform")))
-    return Plan(tuple(allocations), tuple(grids), tuple(tuple(row) for row in plan_rows))
+@dataclass(frozen=True, eq=False)
+class FirstView:
+    """The coarse view of a call's images: equal cells, which leaves each is made of, the prompts that go with it, and
+    the words of each row's question, for who asks for them."""
+
+    plan: Plan
+    shares: tuple[Float64[Tensor, "_n _leaves"], ...]
+    prompts: Prompts
+    words: tuple[Int64[Tensor, "_words"], ...] = ()
+
+
+def first_view(
+    call: Call, layout: Layout, coarse: Coarse, tokenize: Callable[[str], list[int]] | None = None
+) -> FirstView:
+    """What the host can say of the first view before anything runs."""
+    own = [_equal_cells(grid, layout, coarse.tokens, call.device) for grid in call.grids]
+    plan = Plan(tuple(allocation for allocation, _ in own), call.grids, call.rows)
+    extents = [extent(plan, image, "true") for image in range(len(call.grids))]
+    prompts = call.prompts_with(plan.counts, extents)
+    words = () if tokenize is None else tuple(torch.tensor(tokenize(q or " ")).to(call.device) for q in call.questions)
+    return FirstView(plan, tuple(shares for _, shares in own), prompts, words)
+
+
+@lru_cache(maxsize=32)
+def _equal_cells(
+    grid: Size, layout: Layout, tokens: int, device: torch.device
+) -> tuple[Allocation, Float64[Tensor, "n leaves"]]:
+    columns, lines = grid
+    view = View(torch.ones(1, lines, columns, dtype=torch.float64), (columns * layout.leaf, lines * layout.leaf),
+                layout.leaf)  # fmt: skip
+    allocation = rectangular(allocate_view(view, min(tokens, columns * lines), "uniform"))
+    return allocation.to(device), cell_shares(allocation, grid).to(device)
 
 
 def model_maps(
     name: str,
     inner: Any,
-    tokenizer: Any,
-    inputs: dict[str, Any],
-    questions: Sequence[str],
-    image_token: int,
-    plan: Plan,
+    pixel_values: Float[Tensor, "patches values"],
+    views: Sequence[FirstView],
     layout: Layout,
     coarse: Coarse,
 ) -> list[Float64[Tensor, "_lines _columns"]]:
-    """A density over the leaves of every image. `plan` is the coarse one."""
-    device = inputs["pixel_values"].device
-    plan = replace(plan, allocations=tuple(allocation.to(device) for allocation in plan.allocations))
+    """A density over the leaves of every image, mass 1: the mean of what each question finds. The questions share the
+    cells of the first view, which the tower sees once."""
+    plan = views[0].plan
     with torch.no_grad():
-        output = encode_cells(inner.visual, inputs["pixel_values"], plan, layout)
-        features = output.pooler_output.split(plan.counts)
-        if name == "text-similarity":
-            owners = [row for row, images in enumerate(plan.rows) for _ in images]
-            words = [_embedded(inner, tokenizer, question, device) for question in questions]
-            values = [similarity(own, words[row]) for own, row in zip(features, owners, strict=True)]
-        else:
-            values = last_token_looks(inner, inputs, output, image_token, plan, coarse.layer)
-    triples = zip(values, plan.allocations, plan.grids, strict=True)
-    return [spread(value, allocation, grid) for value, allocation, grid in triples]
+        output = encode_cells(inner.visual, pixel_values, plan, layout)
+        ask = _words_alike if name == "text-similarity" else last_token_looks
+        found = [ask(inner, output, view, coarse.layer) for view in views]
+        values = [torch.stack(own).mean(0) for own in zip(*found, strict=True)]
+        triples = zip(values, views[0].shares, plan.grids, strict=True)
+        return [spread(value, shares, grid) for value, shares, grid in triples]
 
 
-def _embedded(inner: Any, tokenizer: Any, question: str, device: torch.device) -> Float[Tensor, "words d"]:
-    ids = tokenizer(question or " ", return_tensors="pt", add_special_tokens=False)["input_ids"][0]
-    return inner.get_input_embeddings()(ids.to(device))
+def _words_alike(inner: Any, output: Any, view: FirstView, layer: int) -> list[Float[Tensor, "_n"]]:
+    """How alike the tokens of every image and the words of its question are; no layer is asked."""
+    rows = [row for row, images in enumerate(view.plan.rows) for _ in images]
+    words = [inner.get_input_embeddings()(view.words[row]) for row in rows]
+    return [similarity(*pair) for pair in zip(output.pooler_output.split(view.plan.counts), words, strict=True)]
 
 
 def similarity(features: Float[Tensor, "n d"], words: Float[Tensor, "words d"]) -> Float[Tensor, "n"]:
@@ -92,59 +113,27 @@ class _Seen(Exception):
     """Raised in the hook: what follows in the language model is of no interest."""
 
 
-def last_token_looks(
-    inner: Any, inputs: dict[str, Any], output: Any, image_token: int, plan: Plan, layer: int
-) -> list[Float[Tensor, "_n"]]:
+def last_token_looks(inner: Any, output: Any, view: FirstView, layer: int) -> list[Float[Tensor, "_n"]]:
     """For every image, how the last token of its prompt shares its attention among the coarse tokens."""
-    ids, mask = coarse_prompts(inputs["input_ids"], inputs.get("attention_mask"), image_token, plan)
-    visual = ids == image_token
-    embeds = inner.get_input_embeddings()(ids)
-    embeds[visual] = output.pooler_output.to(embeds.dtype)
-    rows = [(row[own.bool()] == image_token).tolist() for row, own in zip(ids, mask, strict=True)]
-    positions, _ = rope_positions(rows, plan, "true", ids.device)
-    extra = {}
-    if (deepstack := getattr(output, "deepstack_features", None)) is not None:
-        extra = {"visual_pos_masks": visual, "deepstack_visual_embeds": list(deepstack)}
+    prompts = view.prompts
+    visual = torch.zeros_like(prompts.ids, dtype=torch.bool).flatten().index_fill(0, prompts.slots, True)
     weights: list[Tensor] = []
 
     def look(attention: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
-        weights.append(attention_row(attention, hidden, kwargs["position_embeddings"], visual))
+        weights.append(attention_row(attention, hidden, kwargs["position_embeddings"], visual.view_as(prompts.ids)))
         raise _Seen
 
     layers = inner.language_model.layers
     hook = layers[min(layer, len(layers) - 1)].self_attn.register_forward_pre_hook(look, with_kwargs=True)
+    deepstack = getattr(output, "deepstack_features", None)
     try:
-        inner.language_model(
-            inputs_embeds=embeds,
-            attention_mask=mask,
-            position_ids=padded_positions(positions, mask, ids.shape[1]),
-            use_cache=False,
-            **extra,
-        )
+        read(inner, prompts, output.pooler_output, deepstack, places(view.plan, "true"), use_cache=False)
     except _Seen:
         pass  # as intended: the layers after this one would be wasted work
     finally:
         hook.remove()
-    return list(weights[0][visual].split(plan.counts))
-
-
-def coarse_prompts(
-    input_ids: Int64[Tensor, "b t"], attention_mask: Tensor | None, image_token: int, plan: Plan
-) -> tuple[Int64[Tensor, "b s"], Int64[Tensor, "b s"]]:
-    """The prompts with as many placeholders for each image as the coarse plan has tokens, padded on the left."""
-    prompts = []
-    for number, row in enumerate(input_ids):
-        own = row if attention_mask is None else row[attention_mask[number].bool()]
-        counts = iter(plan.rows[number])
-        prompt: list[int] = []
-        for token, run in groupby(own.tolist()):
-            prompt += [token] * (plan.counts[next(counts)] if token == image_token else len(list(run)))
-        prompts.append(prompt)
-    longest = max(map(len, prompts))
-    ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
-    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    return ids.to(input_ids.device), mask.to(input_ids.device)
+    return list(weights[0].flatten()[prompts.slots].split(view.plan.counts))
 
 
 def attention_row(
@@ -169,7 +158,8 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat((-high, low), dim=-1) * sin
 
 
-def spread(values: Float[Tensor, "n"], allocation: Allocation, grid: Size) -> Float64[Tensor, "lines columns"]:
-    """What each cell has, spread evenly over the leaves under it."""
-    shares = cell_shares(allocation, grid).to(values.device)
+def spread(
+    values: Float[Tensor, "n"], shares: Float64[Tensor, "n leaves"], grid: Size
+) -> Float64[Tensor, "lines columns"]:
+    """What each cell has, spread evenly over the leaves under it; `shares` are those of `cell_shares`."""
     return (values.double() @ shares).view(grid[1], grid[0])
