@@ -20,9 +20,9 @@ def draw(results: Path, figure: Path) -> None:
     with results.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["ttft_ms"]]
     last = rows[-1]
-    rows = [row for row in rows if row["prefill_ms"] and all(row[k] == last[k] for k in ("model", "gpu"))]
+    rows = [row for row in rows if row["length"] and all(row[k] == last[k] for k in ("model", "gpu"))]
     if not rows:
-        raise SystemExit(f"{results} has no rows with the parts of a pass for {last['model']} on {last['gpu']}")
+        raise SystemExit(f"{results} has no batches of {last['model']} on {last['gpu']}")
     latest = {(row["image"], int(row["batch"]), name_of(row)): row for row in rows}
     images = sorted({image for image, _, _ in latest}, key=lambda image: (len(image), image))
     batches = sorted({batch for _, batch, _ in latest})
@@ -60,7 +60,7 @@ def panel(axis: plt.Axes, rows: dict[str, dict[str, str]], title: str) -> None:
     names, total = list(rows), {name: float(row["ttft_ms"]) for name, row in rows.items()}
     left = dict.fromkeys(names, 0.0)
     for part, colour in PARTS.items():
-        wide = [float(rows[name][f"{part}_ms"]) for name in names]
+        wide = [float(rows[name][f"{part}_ms"] or 0) for name in names]
         axis.barh(names, wide, left=[left[name] for name in names], color=colour, label=part)
         left = {name: left[name] + w for name, w in zip(names, wide, strict=True)}
     rest = [max(0.0, total[name] - left[name]) for name in names]

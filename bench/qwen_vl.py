@@ -3,6 +3,7 @@
     python -m bench.qwen_vl --requests 0                  8B on a CUDA device: squares at batch 1, 8, 32
     python -m bench.qwen_vl --sides --requests 100        8B, mixed sizes: as batches, and one by one (p50, p99)
     python -m bench.qwen_vl --models 4B 2B --batches 8    other shapes
+    python -m bench.qwen_vl --modes graph --batches 1 8   each pass as one CUDA graph
     python -m bench.qwen_vl --tiny --results FILE         seconds on a CPU: tries the benchmark, measures nothing
     python -m bench.qwen_vl --plot                        draws docs/qwen.png from the results file, anywhere
 
@@ -12,6 +13,8 @@ ours, with each of `--relevance`: `uniform` looks nowhere in particular and cost
 the model where to look. Time to first token is a forward pass with a cache and `logits_to_keep=1`, from pixel_values on
 the device to a token, planning included. Its parts are those of the same passes, by CUDA events, so gaps in which the
 device waits for the host count. Decoding is `generate`, token by token. Peak memory includes the weights.
+In the mode `graph` a pass is replayed whole, so it has no parts; stock and max_pixels are then our own pass with every
+leaf kept, since the stock tower waits for the host and cannot be captured.
 """
 
 import argparse
@@ -74,21 +77,31 @@ def eager(model: Any, inputs: dict[str, Tensor]) -> Callable[[], Tensor]:
     return lambda: model(**inputs, use_cache=True, logits_to_keep=1).logits[:, -1].argmax(-1)
 
 
+def graph(model: Any, inputs: dict[str, Tensor]) -> Callable[[], Tensor]:
+    """The same, replayed: what the host reads of a call and copies into the graph's memory counts."""
+    first = qwen_vl.FirstTokens(model)
+    return lambda: first(**inputs).logits.argmax(-1)
+
+
 # How a first token is made, by name: what prepares a model and its inputs (warming up, capturing) and returns the run.
-MODES: dict[str, Callable[[Any, dict[str, Tensor]], Callable[[], Tensor]]] = {"eager": eager}
+MODES: dict[str, Callable[[Any, dict[str, Tensor]], Callable[[], Tensor]]] = {"eager": eager, "graph": graph}
 
 
 @contextmanager
-def prepared(model: Any, processor: Any, case: Case, spans: Spans) -> Iterator[None]:
-    """The model patched as the case wants it, with its parts timed."""
+def prepared(model: Any, processor: Any, case: Case, mode: str, spans: Spans) -> Iterator[None]:
+    """The model patched as the case wants it, with its parts timed where they can be told apart."""
     session = None
     if case.variant in OURS:
         session = qwen_vl.patch(model, processor, case.budget, case.variant, case.relevance)
-    seams = [(model.model, "get_image_features", "vision")]
-    seams += [(model.model.language_model, "forward", "prefill"), (model.lm_head, "forward", "prefill")]
-    if session is not None:
-        seams += [(session, "_make_plan", "plan"), (plan, "allocate_view", "allocation")]
-        seams += [(features, "cell_rows", "sampling"), (patching, "pool_features", "sampling")]
+    elif mode == "graph":
+        session = qwen_vl.patch(model, processor, case.budget, "pre", "uniform")
+    seams: list[tuple[Any, str, str]] = []
+    if mode == "eager":
+        seams += [(model.model, "get_image_features", "vision")]
+        seams += [(model.model.language_model, "forward", "prefill"), (model.lm_head, "forward", "prefill")]
+        if session is not None:
+            seams += [(session, "_make_plan", "plan"), (plan, "allocate_view", "allocation")]
+            seams += [(features, "cell_rows", "sampling"), (patching, "pool_features", "sampling")]
     try:
         with spans.timing(seams):
             yield
@@ -127,7 +140,7 @@ def measure(model: Any, processor: Any, case: Case, mode: str, options: argparse
         torch.cuda.reset_peak_memory_stats()
     times: list[float] = []
     parts: list[dict[str, float]] = []
-    with prepared(model, processor, case, spans), torch.no_grad():
+    with prepared(model, processor, case, mode, spans), torch.no_grad():
         run = MODES[mode](model, inputs)
         run()
         while len(times) < 20 and sum(times) < options.seconds * (10_000 if len(times) < 3 else 1_000):
@@ -135,15 +148,15 @@ def measure(model: Any, processor: Any, case: Case, mode: str, options: argparse
             times.append(timed(run, wait))
             parts.append(parts_of(spans))
         peak = torch.cuda.max_memory_allocated() / 2**30 if options.device == "cuda" else None
-        rate = decode_rate(model, inputs, options.new_tokens, wait)
+        rate = decode_rate(model, inputs, options.new_tokens, wait) if mode == "eager" else None
     mask = inputs["attention_mask"].float()
     return {
         "tokens": f"{float((inputs['input_ids'] == model.config.image_token_id).sum()) / len(mask):.1f}",
         "length": mask.shape[1],
         "padding": f"{1 - float(mask.mean()):.4f}",
         "ttft_ms": f"{statistics.median(times):.3f}",
-        **{f"{name}_ms": f"{statistics.median(p[name] for p in parts):.3f}" for name in PARTS},
-        "decode_tokens_s": f"{rate:.1f}",
+        **{f"{n}_ms": f"{statistics.median(p[n] for p in parts):.3f}" for n in PARTS if mode == "eager"},
+        "decode_tokens_s": "" if rate is None else f"{rate:.1f}",
         "peak_gib": "" if peak is None else f"{peak:.2f}",
     }
 
@@ -153,7 +166,7 @@ def measure_requests(model: Any, processor: Any, case: Case, mode: str, options:
     wait = torch.cuda.synchronize if options.device == "cuda" else (lambda: None)
     spans = Spans(options.device)
     times, tokens = [], []
-    with prepared(model, processor, case, spans), torch.no_grad():
+    with prepared(model, processor, case, mode, spans), torch.no_grad():
         for number, size in enumerate((case.sizes[0], *case.sizes)):
             inputs = Case(case.variant, case.relevance, case.image, (size,), case.budget).inputs(
                 processor.tokenizer, options.device
@@ -230,6 +243,8 @@ def measure_all(console: Console, options: argparse.Namespace) -> list[dict[str,
             batch = 1 if work is measure_requests else len(sizes)
             here: list[dict[str, Any]] = []
             for case in cases(options, image, sizes):
+                if mode == "graph" and (case.variant == "post" or len(set(sizes)) > 1):
+                    continue  # no one shape known beforehand
                 try:
                     found = work(model, processor, case, mode, options)
                 except torch.OutOfMemoryError:
@@ -252,6 +267,8 @@ def measure_all(console: Console, options: argparse.Namespace) -> list[dict[str,
                     "new_tokens": options.new_tokens,
                 }
                 here.append(about | found)
+            if not here:
+                continue
             console.print(table_of(f"{shape}, {batch} x {image}, {mode}", here))
             rows += here
             append(here, options.results)  # a run that is cut short has what it measured

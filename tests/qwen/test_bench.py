@@ -6,6 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
+from bench import qwen_chat as chat
 from bench import qwen_vl as bench
 from bench.qwen_shapes import QUESTION, make_inputs, make_model, make_processor, within
 from homunculus.integrations.qwen_vl import features, plan
@@ -71,7 +72,7 @@ def test_what_is_timed_is_given_back(rows):
     model = make_model("tiny", processor.tokenizer, "cpu", torch.float32)
     before = set(vars(model)) | set(vars(model.model)) | set(vars(model.model.language_model))
     case = bench.Case("pre", "uniform", "256", ((256, 256),), 16)
-    with bench.prepared(model, processor, case, bench.Spans("cpu")):
+    with bench.prepared(model, processor, case, "eager", bench.Spans("cpu")):
         assert "get_image_features" in vars(model.model) and hasattr(features.cell_rows, "__wrapped__")
     assert set(vars(model)) | set(vars(model.model)) | set(vars(model.model.language_model)) == before
     assert not hasattr(features.cell_rows, "__wrapped__")
@@ -112,3 +113,20 @@ def test_refusals(capsys):
         with pytest.raises(SystemExit):
             bench.main(arguments)
         assert why in capsys.readouterr().err
+
+
+def test_a_second_turn_goes_on_or_looks_anew():
+    """Both ways give the token that the whole prompt gives, as long as cells are the same."""
+    processor = make_processor()
+    model = make_model("tiny", processor.tokenizer, "cpu", torch.float32)
+    inputs = make_inputs([(256, 256)], [16], processor.tokenizer, "cpu")
+    more = torch.tensor(processor.tokenizer(chat.SECOND, add_special_tokens=False)["input_ids"])[None]
+    with chat.patched(model, processor, 16, {"keep": True}), torch.no_grad():
+        kept, anew = (chat.second_turn(model, inputs, more, way) for way in (True, False))
+        assert torch.equal(kept(), anew()) and torch.equal(kept(), kept())
+
+
+def test_the_chat_is_measured_in_every_way(capsys):
+    chat.main(["--tiny"])
+    shown = capsys.readouterr().out
+    assert all(way in shown for way in ("kept", "anew", "features kept"))
