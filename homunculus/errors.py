@@ -43,3 +43,7 @@ class OutputError(HomunculusError):
 
 class KernelError(HomunculusError):
     """A kernel that cannot do what is asked, or cannot be built."""
+
+
+class DataError(HomunculusError):
+    """A record, a family, a data set or an answer that is not what it should be."""
