@@ -25,7 +25,7 @@ test-qwen: $(VENV)/.dev $(VENV)-latest/.qwen ## tiny Qwen-VL models on the oldes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests/qwen
 	OMP_NUM_THREADS=1 $(VENV)-latest/bin/python -m pytest -n auto tests/qwen
 
-test-eval: $(VENV)-eval/.lmms             ## lmms-eval runs a task of three rows through our model, offline
+test-eval: $(VENV)-eval/.lmms             ## lmms-eval reads our files and runs our model, offline; Ray; the OCR judge
 	OMP_NUM_THREADS=1 $(VENV)-eval/bin/python -m pytest tests/eval
 
 test-deep: $(VENV)/.dev                   ## the large property run: 50 000 densities against the heap
@@ -74,7 +74,7 @@ $(VENV)-latest/.qwen: pyproject.toml constraints.txt
 $(VENV)-eval/.lmms: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-eval
 	$(VENV)-eval/bin/python -m pip --disable-pip-version-check --quiet install \
-		--constraint constraints.txt --editable ".[lmms]" pytest hypothesis
+		--constraint constraints.txt --editable ".[lmms,data,eval,scale]" pytest hypothesis
 	$(VENV)-eval/bin/python -m pip --quiet uninstall --yes torchvision
 	@touch $@
 

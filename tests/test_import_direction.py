@@ -29,11 +29,14 @@ ORDER = [
     "fixation",
     "reconstruct",
     "viz",
+    "data",
+    "eval",
     "integrations",
     "cli",
     "__main__",
 ]
 HEAVY = ["transformers", "datasets", "gradio", "ray", "matplotlib", "scipy", "skimage", "kornia", "triton", "pandas"]
+HEAVY += ["pyarrow", "tesserocr", "pytesseract"]
 
 
 def stage_of(path: Path) -> str:

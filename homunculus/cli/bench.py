@@ -1,0 +1,101 @@
+"""`homunculus bench legibility`: what an independent reader makes of the image that N tokens show."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from homunculus.errors import OutputError
+
+app = typer.Typer(name="bench", help="Measure methods against each other.", no_args_is_help=True)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure methods against each other."""
+
+
+@app.command()
+def legibility(
+    families: Annotated[str, typer.Option(help="Families of images, with commas.")] = "documents,scenes,scene-text",
+    allocators: Annotated[str, typer.Option(help="Methods, with commas; all by default.")] = "",
+    others: Annotated[
+        int, typer.Option(help="Images of each family on which all other methods are tried as well.")
+    ] = 0,
+    count: Annotated[int, typer.Option(help="Images of each family.")] = 200,
+    budget: Annotated[int, typer.Option(help="Visual tokens to spend on each.")] = 273,
+    out: Annotated[Path, typer.Option(help="A folder for rows.jsonl, table.csv, table.md and plot.png.")] = Path(
+        "out/legibility"
+    ),
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+) -> None:
+    """Tesseract reads what N tokens show of pages: all methods, with the true region and with model-free relevance.
+
+    A run that was stopped goes on where it was; rows.jsonl holds what is done.
+    """
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+    from rich.table import Table
+
+    from homunculus.eval import legibility as benchmark
+    from homunculus.eval import legibility_table as tables
+    from homunculus.eval.judge import versions
+    from homunculus.eval.legibility_figure import draw
+
+    plan = benchmark.Plan(_words(families), _words(allocators), count, budget, others)
+    console = Console()
+    if any(family != "scenes" for family in plan.families):
+        console.print(versions(), highlight=False)  # before any work: says what to install
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot make the folder {out} ({error.strerror or error}): choose another --out") from None
+    with Progress(*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn()) as bar:
+        task = bar.add_task("images", total=count * len(plan.families))
+        rows = benchmark.run(plan, out / "rows.jsonl", workers=workers, tick=lambda: bar.advance(task))
+    lines = tables.summarise(rows)
+    markdown = []
+    for family in plan.families:
+        own = [line for line in lines if line.family == family]
+        table = Table(
+            box=None,
+            pad_edge=False,
+            padding=(0, 2, 0, 0),
+            title=f"{family}: {own[0].measure}, {budget} tokens",
+            title_justify="left",
+        )
+        for name in tables.HEADER[: tables.BRIEF]:
+            table.add_column(name, no_wrap=True, justify="right" if name == "pages" else "left")
+        for line in own:
+            table.add_row(*tables.to_cells(line, places=2)[: tables.BRIEF])
+        console.print("\n", table, highlight=False)
+        markdown.append(f"### {family}: {own[0].measure}\n\n{tables.to_markdown(own)}")
+    write_whole(out / "table.csv", tables.to_csv(lines).encode())
+    write_whole(out / "table.md", "\n".join(markdown).encode())
+    write_whole(out / "plot.png", draw(lines, budget))
+    console.print(f"wrote table.csv, table.md and plot.png into {out}", highlight=False)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """
+    >>> _words("topk, uniform")
+    ('topk', 'uniform')
+    """
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """The whole file or nothing: written beside its place and moved there."""
+    try:
+        handle, beside = tempfile.mkstemp(prefix=".homunculus-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(beside).chmod(0o644)
+            Path(beside).replace(path)
+        finally:
+            Path(beside).unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write {path} ({error.strerror or error}): choose another --out") from None

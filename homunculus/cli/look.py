@@ -1,0 +1,171 @@
+"""`homunculus look`: where the tokens went, drawn and in numbers."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from homunculus.cli.arguments import Budget, Fixations, ImagePath, Question, Seed, read
+from homunculus.cli.output import check_output, write_png
+
+
+def look(
+    image: ImagePath = None,
+    question: Question = None,
+    budget: Budget = 273,
+    allocator: Annotated[str, typer.Option(help="How to spend them; see `homunculus gallery`.")] = "foveated-pyramid",
+    fixation: Fixations = None,
+    fixations: Annotated[
+        int, typer.Option(help="Look up to so many times, at one place after another, and draw the scanpath.")
+    ] = 1,
+    out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("look.png"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers and cells as JSON.")] = False,
+    seed: Seed = 0,
+) -> None:
+    """Draw where the tokens went: cells over the image, relevance, and what the model would see."""
+    from homunculus.allocation import allocate_view, get_allocator
+    from homunculus.foveate import make_view
+    from homunculus.sampling import sample
+    from homunculus.structures import VisualTokens, rectangular
+    from homunculus.viz.figures import look_figure
+
+    check_output(out, image)
+    method = get_allocator(allocator)
+    pixels, question, points = read(image, question, fixation)
+    start = time.perf_counter()
+    scan: dict[str, Any] = {}
+    if fixations == 1:
+        view = make_view(pixels, question, budget, points)
+        allocation = rectangular(allocate_view(view, budget, allocator, seed=seed))
+        tokens = VisualTokens(sample(view.pyramid.images, allocation), allocation)
+    else:
+        view, tokens, scan = look_around(pixels, question, budget, points, allocator, seed, fixations)
+    seconds = time.perf_counter() - start
+    report = summary(view, tokens, question, method, seconds) | scan | {"out": str(out)}
+    scanpath = view.fixations[0] if scan and view.fixations is not None else None
+    write_png(look_figure(pixels, view, tokens, question, method, scanpath=scanpath), out)
+    if as_json:
+        print(json.dumps(report | {"cells": cell_list(tokens)}))
+    else:
+        print_summary(report)
+
+
+def look_around(
+    pixels: Any, question: str | None, budget: int, points: Any, allocator: str, seed: int, n: int
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Several looks: the view with all fixations, the tokens of the last look, and how each look fared."""
+    from dataclasses import replace
+
+    from homunculus.cache import TokenCache
+    from homunculus.fixation import Observer
+
+    cache = TokenCache()
+    observer = Observer(pixels, budget, allocator, cache=cache, seed=seed)
+    glances: list[Any] = []
+    looks: list[dict[str, Any]] = []
+    for glance in observer.fixate(question, n, points):
+        before, _, after = cache.stats.misses, glance.tokens, cache.stats.misses
+        sampled = after - before
+        at = glance.fixations[0, len(glances) :, :2].tolist()
+        looks.append({"at": at, "sampled": sampled, "reused": budget - sampled, "left": glance.left.item()})
+        glances.append(glance)
+    view = replace(observer.view(question, points), fixations=glances[-1].fixations)
+    held = {"hits": cache.stats.hits, "misses": cache.stats.misses, "bytes": cache.stats.bytes}
+    return view, glances[-1].tokens, {"looks": looks, "looks_asked": n, "cache": held}
+
+
+def summary(view: Any, tokens: Any, question: str | None, method: Any, seconds: float) -> dict[str, Any]:
+    """The numbers of one look."""
+    from homunculus.allocation import coverage
+    from homunculus.geometry import leaf_side
+    from homunculus.viz.figures import level_counts
+
+    allocation = tokens.allocation
+    covered = coverage(allocation)
+    fixations = [] if view.fixations is None else view.fixations[0, :, :2].tolist()
+    return {
+        "question": question,
+        "allocator": method.name,
+        "image_size": list(view.image_size),
+        "grid": list(view.grid),
+        "leaf_pixels": leaf_side(view.grid, view.image_size),
+        "tokens": allocation.budget,
+        "tokens_per_level": {f"{level:g}": count for level, count in level_counts(allocation)},
+        "context_tokens": int(allocation.is_context.sum()),
+        "coverage": covered.union.item(),
+        "multiplicity": covered.multiplicity.item(),
+        "fixations": fixations,
+        "gaze_used": bool(fixations) and method.uses_gaze,
+        "attention_share": attention_share(view, allocation),
+        "seconds": seconds,
+    }
+
+
+def attention_share(view: Any, allocation: Any) -> float:
+    """The foveal share about the fixations, or about the peak of relevance without one."""
+    from dataclasses import replace
+
+    from torch.nn.functional import pad
+
+    from homunculus.allocation.foveal import foveal_share
+    from homunculus.relevance.gaze import eccentricity, peak
+
+    points = view.fixations
+    if points is None:
+        points = pad(peak(view.relevance, view.image_size), (0, 1), value=1.0)[:, None]
+    distance = eccentricity(allocation.centers.double(), points, view.grid, view.image_size)
+    return foveal_share(replace(allocation, eccentricity=distance)).item()
+
+
+def cell_list(tokens: Any) -> list[dict[str, Any]]:
+    """Every cell, in canonical order."""
+    allocation = tokens.allocation
+    names = {
+        "box": "boxes",
+        "level": "levels",
+        "eccentricity": "eccentricity",
+        "score": "scores",
+        "context": "is_context",
+    }
+    columns = [getattr(allocation, field)[0].tolist() for field in names.values()]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def print_summary(report: dict[str, Any]) -> None:
+    from homunculus.viz.figures import pixels
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    width, height = report["image_size"]
+    table.add_row("image", f"{width} x {height} px on {report['grid'][0]} x {report['grid'][1]} leaves")
+    table.add_row("tokens", f"{report['tokens']} by {report['allocator']}")
+    counts = report["tokens_per_level"].items()
+    cells = ", ".join(f"{count} of {pixels(report['leaf_pixels'] * 2 ** float(level))}" for level, count in counts)
+    context = f", {report['context_tokens']} more, repeating a coarse one" if report["context_tokens"] else ""
+    table.add_row("cells", cells + context)
+    table.add_row("coverage", f"{report['coverage']:.1%}")
+    if not report["fixations"]:
+        gaze = "nowhere: the question names no place" if report["question"] else "nowhere"
+    else:
+        gaze = "; ".join(f"{x:.0f}, {y:.0f}" for x, y in report["fixations"][:6])
+        gaze += "; ..." if len(report["fixations"]) > 6 else ""
+        gaze += "" if report["gaze_used"] else f" (not used by {report['allocator']})"
+    table.add_row("gaze", gaze)
+    near = "the gaze" if report["fixations"] else "the peak of relevance"
+    table.add_row("attention", f"{report['attention_share']:.1%} of the tokens near {near}")
+    for number, look in enumerate(report.get("looks", []), 1):
+        at = "; ".join(f"{x:.0f}, {y:.0f}" for x, y in look["at"])
+        table.add_row(f"look {number}", f"{at}: {look['sampled']} cells sampled, {look['left']:.0%} left to see")
+    if "cache" in report:
+        if len(report["looks"]) < report["looks_asked"]:
+            table.add_row("stopped", "little is left to see")
+        hits, misses = report["cache"]["hits"], report["cache"]["misses"]
+        share = f"{misses / (hits + misses):.0%}"
+        table.add_row("cache", f"{misses} of {hits + misses} cells sampled ({share}), {hits} reused")
+    table.add_row("time", f"{report['seconds'] * 1000:.0f} ms without reading and drawing")
+    table.add_row("picture", Text(report["out"], style="bold"))
+    Console().print(table, highlight=False)
