@@ -58,7 +58,7 @@ def test_blind(tmp_path):
     done = run("blind", "dots", "--train", "60", "--test", "30", "--size", "64", "--metric", "exact", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.strip()}
-    assert rows["clean"] == ["30", "0.0%", "100.0%", "100.0%", "100.0%", "100.0%"] or rows["clean"][2] == "100.0%"
+    assert rows["clean"][0] == "30" and rows["clean"][2:] == ["100.0%"] * 4  # who knows the kind knows the answer
     assert float(rows["shade"][2].rstrip("%")) < 10 and rows["all"][0] == "120"
     assert "by exact (95 % of the time within" in done.stdout
 
@@ -66,11 +66,8 @@ def test_blind(tmp_path):
 def test_speed(tmp_path):
     done = run("speed", "dots", "--count", "5", "--size", "64", cwd=tmp_path)
     assert done.returncode == 0
-    assert (
-        float(re.search(r"clean +([\d.]+)", done.stdout)[1])
-        > 0
-        < float(re.search(r"degraded +([\d.]+)", done.stdout)[1])
-    )
+    for name in ("clean", "as they come", "fully degraded"):
+        assert float(re.search(rf"{name} +([\d.]+)", done.stdout)[1]) > 0
 
 
 @pytest.mark.parametrize(
