@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Float64, UInt8
+from jaxtyping import Bool, Float64, Int64, UInt8
 from torch import Tensor
 
 from homunculus.errors import DataError
@@ -72,7 +72,7 @@ class Record:
 
 
 def relevance_map(boxes: Sequence[Box], image_size: Size, grid: Size) -> Float64[Tensor, "gh gw"]:
-    """What share of each leaf of a grid the boxes cover: the true relevance of a question, for any grid.
+    """What share of each leaf of a grid the boxes together cover: the true relevance of a question, for any grid.
 
     >>> relevance_map([(0, 0, 64, 32)], image_size=(128, 128), grid=(4, 4))[0]
     tensor([1., 1., 0., 0.], dtype=torch.float64)
@@ -80,13 +80,26 @@ def relevance_map(boxes: Sequence[Box], image_size: Size, grid: Size) -> Float64
     if not boxes:
         raise DataError("no boxes, so no relevance: this question's place is not known")
     corners = torch.tensor(boxes, dtype=torch.float64)  # [k, 4]
-    across = _overlap(corners[:, 0], corners[:, 2], image_size[0], grid[0])  # [k, gw]
-    down = _overlap(corners[:, 1], corners[:, 3], image_size[1], grid[1])  # [k, gh]
-    return 1 - (1 - down[:, :, None] * across[:, None, :]).prod(0)
+    columns, across = _pieces(corners[:, 0], corners[:, 2], image_size[0], grid[0])
+    lines, down = _pieces(corners[:, 1], corners[:, 3], image_size[1], grid[1])
+    covered = (down.cover[:, :, None] & across.cover[:, None, :]).any(0)  # [line pieces, column pieces]
+    area = down.share[:, None] * across.share * covered
+    density = torch.zeros(grid[1], grid[0], dtype=torch.float64)
+    return density.index_put_((lines[:, None], columns), area, accumulate=True)
 
 
-def _overlap(low: Tensor, high: Tensor, size: int, cells: int) -> Float64[Tensor, "k cells"]:
-    """The share of each of `cells` equal pieces of [0, size) that lies in [low, high)."""
+class _Pieces(NamedTuple):
+    """An axis cut at every edge of a leaf or box: what share of its leaf each piece is, and which boxes cover it."""
+
+    share: Float64[Tensor, "pieces"]
+    cover: Bool[Tensor, "k pieces"]
+
+
+def _pieces(low: Tensor, high: Tensor, size: int, cells: int) -> tuple[Int64[Tensor, "pieces"], _Pieces]:
+    """The leaf of each piece of [0, size), and the pieces."""
     edges = torch.arange(cells + 1, dtype=torch.float64) * size / cells
-    inside = torch.minimum(high[:, None], edges[1:]) - torch.maximum(low[:, None], edges[:-1])
-    return inside.clamp(min=0) * cells / size
+    cuts = torch.cat((edges, low, high)).clamp(0, size).unique()
+    middle = (cuts[1:] + cuts[:-1]) / 2
+    leaf = torch.bucketize(middle, edges) - 1
+    cover = (low[:, None] <= middle) & (middle < high[:, None])
+    return leaf, _Pieces(cuts.diff() * cells / size, cover)
