@@ -45,8 +45,10 @@ bench: $(VENV)/.core                      ## speed on this machine: allocation, 
 	$(BIN)/python -m bench.hiz
 	$(BIN)/python -m bench.cache
 
-docs: $(VENV)/.dev                        ## docs/allocators.md and its pictures, from the code
+docs: $(VENV)/.dev                        ## docs/allocators.md and its pictures, and the contact sheets, from the code
 	$(BIN)/python -m bench.family
+	for family in documents scenes scene-text; do \
+		$(BIN)/homunculus data preview $$family --count 8 --colours 256 --out docs/data/$$family.png; done
 
 clean:
 	rm -rf $(VENV) $(VENV)-latest $(VENV)-eval out build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -73,6 +73,14 @@ def test_python_examples(page, monkeypatch, capsys):
     assert scope["tokens"].allocation.budget == 273
 
 
+def test_the_examples_on_data_run():
+    text = (ROOT / "docs" / "data.md").read_text()
+    scope: dict = {}
+    for example in re.findall(r"```python\n(.*?)```", text, flags=re.S):
+        exec(compile(example, "data.md", "exec"), scope)
+    assert scope["record"].key == "scene-text/train/0"
+
+
 def test_the_tree_is_there():
     (tree,) = blocks("text")
     parent = ROOT

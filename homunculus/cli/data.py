@@ -36,6 +36,7 @@ def preview(
     count: Annotated[int, typer.Option(help="How many.")] = 12,
     size: Side = "1024",
     clean: Clean = False,
+    colours: Annotated[int | None, typer.Option(help="2 to 256: a smaller file.", min=2, max=256)] = None,
     out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("sheet.png"),
 ) -> None:
     """Draw a contact sheet: images, a box round each answer, the questions underneath."""
@@ -46,7 +47,8 @@ def preview(
         raise DataError(f"{count} records from number {start}: give a --count of at least 1 and a --start from 0")
     records = _records(family, split, start, start + count, size, clean)
     title = f"{family}, {split}, {'clean, ' if clean else ''}{start} to {start + count - 1}"
-    write_png(contact_sheet(list(records), title), out)
+    sheet = contact_sheet(list(records), title)
+    write_png(sheet if colours is None else sheet.quantize(colours), out)
     print(out)
 
 
