@@ -238,3 +238,20 @@ def test_unknown_allocators_are_named(pair):
     qwen_vl.patch(model, processor, 16, allocator="nonsense")
     with pytest.raises(AllocatorError, match="nonsense"):
         logits_of(model, inputs_for(processor, [picture(256, 256)], ["what ?"]))
+
+
+def test_padding_without_a_mask_is_found_by_generate(pair):
+    """generate makes a mask from padding tokens where none is given: positions are counted without them."""
+    model, processor = pair
+    qwen_vl.patch(model, processor, 20)
+    inputs = inputs_for(processor, [picture(256, 160), picture(256, 160, 1)], ["what ?", "who signed in the footer ?"])
+    seen = []
+    hook = model.model.language_model.rotary_emb.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(args[1] if len(args) > 1 else kwargs["position_ids"]), with_kwargs=True
+    )
+    expected = generated(model, inputs)
+    steps = len(seen)
+    real = inputs.pop("attention_mask").bool()
+    assert torch.equal(generated(model, inputs), expected)
+    hook.remove()
+    assert torch.equal(seen[0][:, real], seen[steps][:, real]) and not real.all()

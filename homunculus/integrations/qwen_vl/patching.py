@@ -371,7 +371,8 @@ class Session:
         """Where everything lies; read before, unless rows have been repeated since."""
         extents = [extent(plan, image, self.positions) for image in range(len(plan.grids))]
         call = self._call
-        if call is not None and call.ids.shape == tuple(input_ids.shape):
+        same_mask = attention_mask is None or (call is not None and call.mask is not None)
+        if call is not None and same_mask and call.ids.shape == tuple(input_ids.shape):
             return call.prompts(extents)
         by_row = [[extents[image] for image in row] for row in plan.rows for _ in range(times)]
         mask = None if attention_mask is None else attention_mask.cpu().numpy()
