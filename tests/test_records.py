@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import ImageFont
 
+from homunculus import foveate
 from homunculus.data import FAMILIES, REGIONS, SPLITS, Question, Record, fonts, make, relevance_map, stream
 from homunculus.data.dice import Dice
 from homunculus.data.fonts import FACES, faces, load, load_file, missing
@@ -237,3 +238,11 @@ def test_what_does_not_exist_is_named():
     with pytest.raises(DataError, match="no split 'dev'"):
         check("scenes", "dev")
     assert set(FAMILIES) == {"documents", "scenes", "scene-text"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_images_can_be_looked_at_as_they_are(family):
+    """Arrays of their own, which torch takes without a warning."""
+    record = make(family, "val", 1, size=(512, 512))
+    assert record.image.flags.writeable
+    assert foveate(record.image, record.question.text, budget=64).patches.shape == (1, 64, 3, 16, 16)

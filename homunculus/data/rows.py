@@ -28,7 +28,7 @@ def to_row(record: Record, image_format: ImageFormat = "png") -> dict[str, Any]:
 def from_row(row: dict[str, Any]) -> Record:
     """The record that `to_row` took apart; tuples in its meta come back as lists."""
     with Image.open(io.BytesIO(row["image"]["bytes"])) as image:
-        pixels = np.asarray(image.convert("RGB"))
+        pixels = np.array(image.convert("RGB"))
     followups = tuple(map(_question, row["followups"]))
     return Record(row["key"], pixels, _question(row), followups, json.loads(row["meta"]))
 

@@ -172,7 +172,7 @@ def measure_page(
 ) -> tuple[str, str, list[Row]]:
     """A page's key, the print of its pixels and question, and a row for every arm not `done` with that print."""
     record = make(family, plan.split, index, size=plan.size)
-    question, image = asked(record), np.array(record.image)
+    question, image = asked(record), record.image
     mark = fingerprint(image, question)
     arms = [arm for arm in plan.arms(index) if (mark, *arm) not in done]
     rows = []

@@ -26,7 +26,7 @@ def draw(dice: Dice, split: Split, size: Size, clean: bool) -> Drawing:
     image = photographed(image, dice, clean, cast=0.4)
     asked = [Question(t.question, _answers(t.answer), (t.box,), t.region, t.kind) for t in texts if t.question]
     meta = {"wall": name, "texts": [{"text": t.answer, "box": list(t.box), "surface": t.surface} for t in texts]}
-    return Drawing(np.asarray(image), (*asked, *_by_place(texts, size)), meta)
+    return Drawing(np.array(image), (*asked, *_by_place(texts, size)), meta)
 
 
 def _answers(text: str) -> tuple[str, ...]:

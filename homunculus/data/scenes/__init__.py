@@ -22,7 +22,7 @@ def draw(dice: Dice, split: Split, size: Size, clean: bool) -> Drawing:
     place, canvas, scene = laid(dice, split, size)
     image = photographed(canvas.image, dice, clean)
     meta = {"ground": place, "things": [thing.described() for thing in scene.things]}
-    return Drawing(np.asarray(image), questions(scene, size, dice.fork("questions")), meta)
+    return Drawing(np.array(image), questions(scene, size, dice.fork("questions")), meta)
 
 
 def laid(dice: Dice, split: Split, size: Size) -> tuple[str, Canvas, Scene]:
