@@ -40,7 +40,6 @@ FOLDERS = (
     "/usr/share/tesseract*/tessdata",
     "/usr/share/tessdata",
     "/usr/local/share/tessdata",
-    "/opt/homebrew/share/tessdata",
 )
 _LOOK_ALIKES = str.maketrans("‐‑‒–—−‘’‚“”„×", "------'''\"\"\"x")
 
