@@ -118,8 +118,8 @@ def test_inhibition_by_hand():
 @settings(max_examples=100)
 @given(st.data())
 def test_the_gaze_keeps_away_from_where_it_was(data):
-    """Any density, on images no thinner than 3:1 (there is no away in a strip as wide as the radius): four fixations, all
-    inside, no two nearer than half the radius."""
+    """Any density, on images no thinner than 3:1 (there is no away in a strip as wide as the radius): four fixations,
+    all inside, no two nearer than half the radius."""
     size = data.draw(st.tuples(st.integers(300, 900), st.integers(300, 900)))
     grid = data.draw(st.tuples(st.integers(12, 40), st.integers(12, 40)))
     left = 0.2 + data.draw(densities((1, grid[1], grid[0]), "random"))

@@ -16,9 +16,9 @@ from tests.test_cli import ENVIRONMENT, ROOT
 
 
 def run(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess:
-    """With the quick family of tests/families.py beside the real ones."""
+    """With the quick family of tests/data/families.py beside the real ones."""
     environment = ENVIRONMENT | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.families", "data", *map(str, arguments)]
+    command = [sys.executable, "-m", "tests.data.families", "data", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
 
 
@@ -99,7 +99,7 @@ def test_one_line_exit_2_and_nothing_written(arguments, message, tmp_path, monke
     (tmp_path / "file").write_text("hello")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["homunculus", "data", *arguments])
-    monkeypatch.setitem(homunculus.data.FAMILIES, "dots", "tests.families")
+    monkeypatch.setitem(homunculus.data.FAMILIES, "dots", "tests.data.families")
     if "dogs" in arguments:
         monkeypatch.delitem(homunculus.data.FAMILIES, "dots")
     with pytest.raises(SystemExit) as done:

@@ -17,7 +17,7 @@ from PIL import Image
 from homunculus.data import FAMILIES, Question, Record, files, make
 from homunculus.data.rows import COLUMNS, encoded
 from homunculus.errors import DataError
-from tests import families
+from tests.data import families
 from tests.test_cli import ENVIRONMENT, ROOT
 
 with warnings.catch_warnings():
@@ -29,7 +29,7 @@ OPTIONS = {"size": (64, 48), "shard": 7}
 
 @pytest.fixture(autouse=True)
 def _dots(monkeypatch):
-    monkeypatch.setitem(FAMILIES, families.NAME, "tests.families")
+    monkeypatch.setitem(FAMILIES, families.NAME, "tests.data.families")
 
 
 def write(out, count=20, split="train", **options) -> int:
@@ -221,7 +221,18 @@ COUNT, SHARD = 60, 4
 
 
 def start(out: Path, workers: int, slow: float) -> subprocess.Popen:
-    command = [sys.executable, "-m", "tests.families", "data", "write", "dots", "--count", str(COUNT), "--size", "64"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.data.families",
+        "data",
+        "write",
+        "dots",
+        "--count",
+        str(COUNT),
+        "--size",
+        "64",
+    ]
     command += ["--shard", str(SHARD), "--workers", str(workers), "--out", str(out)]
     environment = ENVIRONMENT | {"SLOW": str(slow), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

@@ -1,6 +1,6 @@
 """A family that is quick to draw, for tests of what is done with records.
 
-`python -m tests.families data write dots ...` is `homunculus` with this family, in worker processes too.
+`python -m tests.data.families data write dots ...` is `homunculus` with this family, in worker processes too.
 """
 
 import os
@@ -31,7 +31,7 @@ def draw(dice: Dice, split: str, size: tuple[int, int], clean: bool) -> Drawing:
 
 
 if __name__ in ("__main__", "__mp_main__"):
-    FAMILIES[NAME] = "tests.families"
+    FAMILIES[NAME] = "tests.data.families"
 
 if __name__ == "__main__":
     from homunculus.cli import main
