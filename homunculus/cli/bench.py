@@ -1,12 +1,11 @@
 """`homunculus bench legibility`: what an independent reader makes of the image that N tokens show."""
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from homunculus.cli.output import progress, write_whole
 from homunculus.errors import OutputError
 
 app = typer.Typer(name="bench", help="Measure methods against each other.", no_args_is_help=True)
@@ -36,7 +35,6 @@ def legibility(
     A run that was stopped goes on where it was; rows.jsonl holds what is done.
     """
     from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
     from rich.table import Table
 
     from homunculus.eval import legibility as benchmark
@@ -52,9 +50,8 @@ def legibility(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make the folder {out} ({error.strerror or error}): choose another --out") from None
-    with Progress(*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn()) as bar:
-        task = bar.add_task("images", total=count * len(plan.families))
-        rows = benchmark.run(plan, out / "rows.jsonl", workers=workers, tick=lambda: bar.advance(task))
+    with progress(count * len(plan.families), "images") as advance:
+        rows = benchmark.run(plan, out / "rows.jsonl", workers=workers, tick=lambda: advance(1))
     lines = tables.summarise(rows)
     markdown = []
     for family in plan.families:
@@ -84,18 +81,3 @@ def _words(text: str) -> tuple[str, ...]:
     ('topk', 'uniform')
     """
     return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """The whole file or nothing: written beside its place and moved there."""
-    try:
-        handle, beside = tempfile.mkstemp(prefix=".homunculus-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(beside).chmod(0o644)
-            Path(beside).replace(path)
-        finally:
-            Path(beside).unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot write {path} ({error.strerror or error}): choose another --out") from None

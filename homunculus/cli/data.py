@@ -2,16 +2,14 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from homunculus.cli.output import check_output, write_png
+from homunculus.cli.output import check_output, progress, write_png
 from homunculus.errors import DataError
 
 app = typer.Typer(name="data", help="Images with questions whose answers and places are known.", no_args_is_help=True)
@@ -40,7 +38,7 @@ def preview(
     out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("sheet.png"),
 ) -> None:
     """Draw a contact sheet: images, a box round each answer, the questions underneath."""
-    from homunculus.data.preview import contact_sheet
+    from homunculus.data.preview import contact_sheet, fewer_colours
 
     check_output(out, None)
     if count < 1 or start < 0:
@@ -48,7 +46,7 @@ def preview(
     records = _records(family, split, start, start + count, size, clean)
     title = f"{family}, {split}, {'clean, ' if clean else ''}{start} to {start + count - 1}"
     sheet = contact_sheet(list(records), title)
-    write_png(sheet if colours is None else sheet.quantize(colours), out)
+    write_png(sheet if colours is None else fewer_colours(sheet, colours), out)
     print(out)
 
 
@@ -70,7 +68,7 @@ def write(
 
     options: dict[str, Any] = {"size": parse_size(size), "clean": clean, "image_format": image_format, "shard": shard}
     begun = time.perf_counter()
-    with _progress(count, f"{family} {split}") as bar:
+    with progress(count, f"{family} {split}") as bar:
         made = files.write(
             family,
             split,
@@ -106,7 +104,7 @@ def blind(
         raise DataError(f"no metric '{metric}' for a single answer: choose exact, anls or relaxed")
     if train < 1 or test < 2:
         raise DataError(f"--train {train} and --test {test}: learn from at least 1 image and test on at least 2")
-    with _progress(train + test, f"{family}, questions only") as bar:
+    with progress(train + test, f"{family}, questions only") as bar:
         learnt = [q for r in _records(family, "train", 0, train, size, True, bar) for q in r.questions]
         asked = [(r.key, q) for r in _records(family, "test-iid", 0, test, size, True, bar) for q in r.questions]
     report = blind(learnt, asked, metric)
@@ -175,19 +173,3 @@ def parse_size(text: str) -> tuple[int, int]:
     if len(sides) > 2 or not all(side.strip().isdecimal() and int(side) >= 64 for side in sides):
         raise DataError(f"cannot read the size '{text}': write pixels, at least 64, as in 1024 or 1024x1280")
     return int(sides[0]), int(sides[-1])
-
-
-@contextmanager
-def _progress(total: int, what: str) -> Iterator[Any]:
-    """A bar on stderr, where somebody watches; gives the function that moves it."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
-    console = Console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(what, total=total, rate="")
-
-        def advance(records: int) -> None:
-            progress.advance(task, records)
-            rate = progress.tasks[0].speed
-            progress.update(task, rate=f"{rate:.1f}/s" if rate else "")
-
-        yield advance

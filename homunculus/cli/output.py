@@ -1,9 +1,15 @@
-"""Pictures written whole or not at all, and refused before any work where they cannot be."""
+"""What commands leave and show: files written whole or not at all, refused before any work; a bar while they run."""
 
+import io
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from homunculus.errors import OutputError
 
@@ -30,13 +36,20 @@ def _check_output(out: Path, image: Path | None) -> None:
 
 
 def write_png(picture: Any, out: Path) -> None:
+    """A picture, the whole file or nothing."""
+    file = io.BytesIO()
+    picture.save(file, format="PNG")
+    write_whole(out, file.getvalue())
+
+
+def write_whole(out: Path, content: bytes) -> None:
     """The whole file or nothing: written beside its place and moved there."""
     beside = None
     try:
-        handle, name = tempfile.mkstemp(suffix=".png", prefix=".homunculus-", dir=out.parent)
+        handle, name = tempfile.mkstemp(suffix=out.suffix, prefix=".homunculus-", dir=out.parent)
         beside = Path(name)
         with os.fdopen(handle, "wb") as file:
-            picture.save(file, format="PNG")
+            file.write(content)
         beside.chmod(0o666 & ~_umask())
         beside.replace(out)
     except OSError as error:
@@ -50,3 +63,19 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@contextmanager
+def progress(total: int, what: str) -> Iterator[Any]:
+    """A bar on stderr, where somebody watches; gives the function that moves it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
+    console = Console(stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total, rate="")
+
+        def advance(records: int) -> None:
+            bar.advance(task, records)
+            rate = bar.tasks[0].speed
+            bar.update(task, rate=f"{rate:.1f}/s" if rate else "")
+
+        yield advance

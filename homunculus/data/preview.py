@@ -52,6 +52,19 @@ def contact_sheet(records: Sequence[Record], title: str, columns: int = 4) -> Im
     return sheet
 
 
+def fewer_colours(sheet: Image.Image, colours: int) -> Image.Image:
+    """The sheet in so many colours, the rare ones kept: a median cut would give them to the paper, and a small pink
+    thing would come out grey.
+
+    >>> sheet = Image.radial_gradient("L").convert("RGB")
+    >>> sheet.paste((240, 90, 150), (10, 10, 14, 14))
+    >>> red, green, blue = fewer_colours(sheet, 32).convert("RGB").getpixel((12, 12))
+    >>> max(abs(red - 240), abs(green - 90), abs(blue - 150)) < 8
+    True
+    """
+    return sheet.quantize(colours, Image.Quantize.MAXCOVERAGE, kmeans=2)
+
+
 def _cell(record: Record) -> Image.Image:
     questions = record.questions[:3]
     size = panel_size(record.image_size, (CELL - 2, CELL * 2))

@@ -15,7 +15,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ from PIL import Image
 
 from homunculus.allocation import allocate_view, get_allocator
 from homunculus.allocation import allocators as all_allocators
+from homunculus.cache.keys import content_key
 from homunculus.data import FAMILIES, Record, make, relevance_map
 from homunculus.data.record import Box, Question, Split
 from homunculus.errors import AllocatorError, DataError, OutputError
@@ -201,8 +201,8 @@ def asked(record: Record) -> Question:
 
 def fingerprint(image: UInt8[np.ndarray, "h w 3"], question: Question) -> str:
     """Changes when the page or its question does."""
-    words = repr((question.text, question.answers, question.boxes)).encode()
-    return blake2b(image.tobytes() + words, digest_size=8).hexdigest()
+    boxes = [[float(edge) for edge in box] for box in question.boxes]
+    return content_key(torch.from_numpy(image), question.text, question.answers, boxes)
 
 
 def run(

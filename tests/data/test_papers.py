@@ -23,11 +23,11 @@ from homunculus.data.documents import (
     report,
     science,
 )  # fmt: skip
-from homunculus.data.documents.page import Page
 from homunculus.data.documents.vocabulary import ORDINARY
 from homunculus.data.documents.words import Words
 from homunculus.data.record import REGIONS
 from homunculus.errors import DataError
+from tests.data.sheets import blank, inked, inside
 
 LAYOUTS = [
     (arrange, split)
@@ -38,24 +38,6 @@ LAYOUTS = [
     )
 ]
 EACH = pytest.mark.parametrize(("arrange", "split"), LAYOUTS, ids=[arrange.__name__ for arrange, _ in LAYOUTS])
-
-
-def blank(size=(512, 512), split="train"):
-    page = Page(size, split, Dice("blank"))
-    page.paper = (255, 255, 255)
-    page.image.paste(page.paper, (0, 0, *size))
-    return page
-
-
-def inked(page, least=1):
-    """The box of all pixels that are not paper."""
-    paper = Image.new("RGB", page.size, page.paper)
-    difference = ImageChops.difference(page.image, paper).convert("L")
-    return difference.point([0] * least + [255] * (256 - least)).getbbox()
-
-
-def inside(small, large_):
-    return small[0] >= large_[0] and small[1] >= large_[1] and small[2] <= large_[2] and small[3] <= large_[3]
 
 
 # Running text

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from homunculus.allocation import allocate_view, get_allocator
 from homunculus.allocation.views import ViewGrids, view_grids
+from homunculus.data.record import relevance_map
 from homunculus.errors import ImageError, RelevanceError
 from homunculus.foveate import gaze_points
 from homunculus.geometry import Size
@@ -180,11 +181,8 @@ def region_map(region: Sequence[float], grid: Size) -> Float64[Tensor, "lines co
     [[1.0, 0.0], [0.5, 0.0]]
     """
     x0, y0, x1, y1 = region
-    parts = []
-    for low, high, count in ((y0, y1, grid[1]), (x0, x1, grid[0])):
-        at = torch.arange(count, dtype=torch.float64)
-        parts.append((torch.clamp(at + 1, max=high * count) - torch.clamp(at, min=low * count)).clamp(min=0))
-    return parts[0][:, None] * parts[1]
+    columns, lines = grid
+    return relevance_map([(x0 * columns, y0 * lines, x1 * columns, y1 * lines)], grid, grid)
 
 
 @lru_cache(maxsize=256)

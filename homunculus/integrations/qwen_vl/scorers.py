@@ -21,7 +21,7 @@ from homunculus.geometry import Size
 from homunculus.integrations.qwen_vl.call import Call
 from homunculus.integrations.qwen_vl.features import cell_shares, encode_cells
 from homunculus.integrations.qwen_vl.layout import Layout
-from homunculus.integrations.qwen_vl.plan import Plan
+from homunculus.integrations.qwen_vl.plan import Plan, alike
 from homunculus.integrations.qwen_vl.prompts import Prompts, read
 from homunculus.integrations.qwen_vl.rope import extent, places
 from homunculus.structures import Allocation, View, rectangular
@@ -87,8 +87,13 @@ def model_maps(
         ask = _words_alike if name == "text-similarity" else last_token_looks
         found = [ask(inner, output, view, coarse.layer) for view in views]
         values = [torch.stack(own).mean(0) for own in zip(*found, strict=True)]
-        triples = zip(values, views[0].shares, plan.grids, strict=True)
-        return [spread(value, shares, grid) for value, shares, grid in triples]
+        maps: list[Any] = [None] * len(values)
+        for images in alike(plan.grids):  # all images of one size at once
+            first = images[0]
+            spreads = spread(torch.stack([values[i] for i in images]), views[0].shares[first], plan.grids[first])
+            for image, own in zip(images, spreads, strict=True):
+                maps[image] = own
+        return maps
 
 
 def _words_alike(inner: Any, output: Any, view: FirstView, layer: int) -> list[Float[Tensor, "_n"]]:
@@ -159,7 +164,7 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def spread(
-    values: Float[Tensor, "n"], shares: Float64[Tensor, "n leaves"], grid: Size
-) -> Float64[Tensor, "lines columns"]:
+    values: Float[Tensor, "*b n"], shares: Float64[Tensor, "n leaves"], grid: Size
+) -> Float64[Tensor, "*b lines columns"]:
     """What each cell has, spread evenly over the leaves under it; `shares` are those of `cell_shares`."""
-    return (values.double() @ shares).view(grid[1], grid[0])
+    return (values.double() @ shares).unflatten(-1, (grid[1], grid[0]))
