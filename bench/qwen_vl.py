@@ -3,7 +3,7 @@
     python -m bench.qwen_vl --requests 0                  8B on a CUDA device: squares at batch 1, 8, 32
     python -m bench.qwen_vl --sides --requests 100        8B, mixed sizes: as batches, and one by one (p50, p99)
     python -m bench.qwen_vl --models 4B 2B --batches 8    other shapes
-    python -m bench.qwen_vl --modes graph --batches 1 8   each pass as one CUDA graph
+    python -m bench.qwen_vl --modes graph --batches 1 8   each pass as one CUDA graph; or compiled
     python -m bench.qwen_vl --tiny --results FILE         seconds on a CPU: tries the benchmark, measures nothing
     python -m bench.qwen_vl --plot                        draws docs/qwen.png from the results file, anywhere
 
@@ -13,8 +13,8 @@ ours, with each of `--relevance`: `uniform` looks nowhere in particular and cost
 the model where to look. Time to first token is a forward pass with a cache and `logits_to_keep=1`, from pixel_values on
 the device to a token, planning included. Its parts are those of the same passes, by CUDA events, so gaps in which the
 device waits for the host count. Decoding is `generate`, token by token. Peak memory includes the weights.
-In the mode `graph` a pass is replayed whole, so it has no parts; stock and max_pixels are then our own pass with every
-leaf kept, since the stock tower waits for the host and cannot be captured.
+In the modes `graph` and `compiled` (norms and MLPs fused) a pass is replayed whole, so it has no parts; stock and
+max_pixels are then our own pass with every leaf kept, since the stock tower waits for the host and cannot be captured.
 """
 
 import argparse
@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -77,14 +78,18 @@ def eager(model: Any, inputs: dict[str, Tensor]) -> Callable[[], Tensor]:
     return lambda: model(**inputs, use_cache=True, logits_to_keep=1).logits[:, -1].argmax(-1)
 
 
-def graph(model: Any, inputs: dict[str, Tensor]) -> Callable[[], Tensor]:
+def graph(model: Any, inputs: dict[str, Tensor], compiled: bool = False) -> Callable[[], Tensor]:
     """The same, replayed: what the host reads of a call and copies into the graph's memory counts."""
-    first = qwen_vl.FirstTokens(model)
+    first = qwen_vl.FirstTokens(model, compiled=compiled)
     return lambda: first(**inputs).logits.argmax(-1)
 
 
 # How a first token is made, by name: what prepares a model and its inputs (warming up, capturing) and returns the run.
-MODES: dict[str, Callable[[Any, dict[str, Tensor]], Callable[[], Tensor]]] = {"eager": eager, "graph": graph}
+MODES: dict[str, Callable[[Any, dict[str, Tensor]], Callable[[], Tensor]]] = {
+    "eager": eager,
+    "graph": graph,
+    "compiled": partial(graph, compiled=True),
+}
 
 
 @contextmanager
@@ -93,7 +98,7 @@ def prepared(model: Any, processor: Any, case: Case, mode: str, spans: Spans) ->
     session = None
     if case.variant in OURS:
         session = qwen_vl.patch(model, processor, case.budget, case.variant, case.relevance)
-    elif mode == "graph":
+    elif mode != "eager":
         session = qwen_vl.patch(model, processor, case.budget, "pre", "uniform")
     seams: list[tuple[Any, str, str]] = []
     if mode == "eager":
@@ -243,7 +248,7 @@ def measure_all(console: Console, options: argparse.Namespace) -> list[dict[str,
             batch = 1 if work is measure_requests else len(sizes)
             here: list[dict[str, Any]] = []
             for case in cases(options, image, sizes):
-                if mode == "graph" and (case.variant == "post" or len(set(sizes)) > 1):
+                if mode != "eager" and (case.variant == "post" or len(set(sizes)) > 1):
                     continue  # no one shape known beforehand
                 try:
                     found = work(model, processor, case, mode, options)
@@ -338,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.plot:
         from bench.qwen_figure import draw
 
-        draw(options.results, options.figure)
+        draw(options.results, options.figure, options.models[0])
         return
     options.device = "cuda" if torch.cuda.is_available() else "cpu"
     if options.tiny:

@@ -240,7 +240,7 @@ def _coarsest(allowed, level, bits, node, NODES: tl.constexpr):
     return tl.min(tl.where(allowed & (bits == heaviest), node, NODES))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["levels", "internal", "count", "wanted"])
 def mass_kernel(
     density,  # [B, leaves] float64
     nodes,  # [B, wanted] int64
@@ -270,7 +270,8 @@ def mass_kernel(
         tl.store(out + image * wanted + slot, tl.where(divisible, inner, leaf), mask=inside)
 
 
-@triton.jit
+# Compiled for few sizes of images and not for each: a new one is not to wait seconds for its first allocation.
+@triton.jit(do_not_specialize=["levels", "internal", "count", "roots", "budget", "least"])
 def cut_kernel(
     values,  # [B, leaves] float64, or [B, internal] masses if GIVEN
     own,  # [B] int64

@@ -5,7 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from homunculus.integrations import qwen_vl
-from homunculus.integrations.qwen_vl.graphs import check_static, first_token, given_of
+from homunculus.integrations.qwen_vl.graphs import check_static, compiled_norms, first_token, given_of
 from homunculus.integrations.qwen_vl.patching import PatchError
 from tests.qwen.tiny import inputs_for, make_model, make_processor, picture
 
@@ -174,13 +174,31 @@ def test_windows_have_no_fixed_shape():
         check_static(session)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_compiled_norms_are_the_models_own(patched):
+    model, processor, session = patched(relevance="coarse-pass")
+    inputs = both(processor)
+    language_model = model.model.language_model
+    call, given = given_of(session, inputs)
+    with torch.no_grad():
+        expected = model(**inputs).logits[:, -1]
+        with compiled_norms(language_model):
+            changed = [m for m in language_model.modules() if "forward" in vars(m)]
+            found = first_token(session, call, given)
+    assert len(changed) == 5 * len(language_model.layers) + 1  # four norms and an MLP in a layer, and the last norm
+    assert torch.allclose(found.logits, expected, atol=1e-5)
+    assert not any("forward" in vars(m) for m in changed)
+
+
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("relevance", ["uniform", "coarse-pass"])
-def test_replayed(relevance):
+def test_replayed(relevance, compiled):
     processor = make_processor()
     model = make_model(processor).cuda()
     qwen_vl.patch(model, processor, 20, relevance=relevance)
-    first = qwen_vl.FirstTokens(model)
+    first = qwen_vl.FirstTokens(model, compiled=compiled)
     for seed in range(3):
         for count in (1, 2):
             pictures = [picture(300, 200, seed + i) for i in range(count)]

@@ -5,7 +5,8 @@ its start. So all of it can be recorded once and replayed: at batch 1 a pass of 
 thousands of kernels the host launches one by one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from homunculus.integrations.qwen_vl.rope import extent, places
 from homunculus.integrations.qwen_vl.scorers import FirstView
 
 MOST_GAZES = 16  # fixations of an image
+MOST_COMPILED = 256  # kernels of one norm: each recorded shape brings a few of its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,15 +122,31 @@ def check_static(session: Session) -> None:
         raise PatchError("keep=True looks images up on the host: patch without it")
 
 
+@contextmanager
+def compiled_norms(language_model: Any) -> Iterator[None]:
+    """While this lasts, norms and MLPs of the language model run through `torch.compile`: a norm is one kernel and not
+    six. Whole layers are not compiled, since each has a number of its own and would be compiled anew."""
+    modules = [m for m in language_model.modules() if type(m).__name__.endswith(("RMSNorm", "MLP"))]
+    for module in modules:
+        module.forward = torch.compile(module.forward, dynamic=False)
+    try:
+        with torch._dynamo.config.patch(recompile_limit=MOST_COMPILED):
+            yield
+    finally:
+        for module in modules:
+            del module.forward
+
+
 class FirstTokens:
     """First tokens of a patched Qwen3-VL on a CUDA device, each shape of call recorded when it is first seen.
 
     `first = FirstTokens(model)`, then `first(**inputs)` with inputs as for `model(**inputs)`. What it returns, and
     `model.last_allocation`, lies in the graph's own memory and holds until the next call of that shape; `kept()` of a
-    result copies keys and values to go on from. Up to `most` shapes are remembered.
+    result copies keys and values to go on from. Up to `most` shapes are remembered. `compiled` records norms and MLPs
+    as `torch.compile` makes them: faster, slower to record, and rounded differently; the model itself stays as it is.
     """
 
-    def __init__(self, model: Any, most: int = 8) -> None:
+    def __init__(self, model: Any, most: int = 8, compiled: bool = False) -> None:
         session = getattr(model, NAME, None)
         if session is None:
             raise PatchError("this model is not patched: call qwen_vl.patch(model, processor) first")
@@ -136,6 +154,7 @@ class FirstTokens:
         if model.device.type != "cuda":
             raise PatchError(f"CUDA graphs need a CUDA device and the model is on {model.device}: use model.generate")
         self.session: Session = session
+        self.compiled = compiled
         self._graphs: Remembered[tuple[Given, FirstToken, Any]] = Remembered(most)
 
     def __call__(self, **inputs: Any) -> FirstToken:
@@ -158,11 +177,12 @@ class FirstTokens:
         static = given.copied()
         beside = torch.cuda.Stream()
         beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            for _ in range(2):  # what is compiled or cached on first use must not be recorded
-                first_token(self.session, call, static)
-        torch.cuda.current_stream().wait_stream(beside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            result = first_token(self.session, call, static)
+        with compiled_norms(self.session.inner.language_model) if self.compiled else nullcontext():
+            with torch.cuda.stream(beside):
+                for _ in range(2):  # what is compiled or cached on first use must not be recorded
+                    first_token(self.session, call, static)
+            torch.cuda.current_stream().wait_stream(beside)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                result = first_token(self.session, call, static)
         return static, result, graph
