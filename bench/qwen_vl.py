@@ -343,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.plot:
         from bench.qwen_figure import draw
 
-        draw(options.results, options.figure, options.models[0])
+        draw(options.results, options.figure, "tiny" if options.tiny else options.models[0])
         return
     options.device = "cuda" if torch.cuda.is_available() else "cpu"
     if options.tiny:
