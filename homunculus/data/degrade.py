@@ -67,9 +67,16 @@ def draw_wear(dice: Dice, *, fully: bool = False, skew: bool = True) -> Wear:
 
 
 def degrade_page(
-    image: Image.Image, boxes: Sequence[Box], dice: Dice, *, fully: bool = False, skew: bool = True
+    image: Image.Image,
+    boxes: Sequence[Box],
+    dice: Dice,
+    *,
+    fully: bool = False,
+    skew: bool = True,
+    others: Sequence[Box] = (),
 ) -> tuple[Image.Image, list[Box]]:
-    """A worn page and where its boxes went. A turn that would push a box off the page is made smaller, or left out.
+    """A worn page and where its boxes went. A turn that would push a box off the page is made smaller, or left out;
+    `others` go along behind them, wherever that takes them.
 
     >>> page, boxes = degrade_page(Image.new("RGB", (640, 480), "white"), [(10, 20, 30, 40)], Dice("page", 1))
     >>> page.size, len(boxes)
@@ -77,10 +84,12 @@ def degrade_page(
     """
     if image.mode != "RGB":
         raise DataError(f"a page to degrade is an RGB image, got mode {image.mode}: convert it first")
-    return wear_page(image, boxes, draw_wear(dice, fully=fully, skew=skew), dice)
+    return wear_page(image, boxes, draw_wear(dice, fully=fully, skew=skew), dice, others)
 
 
-def wear_page(image: Image.Image, boxes: Sequence[Box], wear: Wear, dice: Dice) -> tuple[Image.Image, list[Box]]:
+def wear_page(
+    image: Image.Image, boxes: Sequence[Box], wear: Wear, dice: Dice, others: Sequence[Box] = ()
+) -> tuple[Image.Image, list[Box]]:
     """A page with a wear of known kind and strength; `dice` only says which noise.
 
     >>> page, boxes = wear_page(Image.new("RGB", (64, 64), "white"), [(0, 0, 9, 9)], Wear(), Dice("any"))
@@ -98,7 +107,7 @@ def wear_page(image: Image.Image, boxes: Sequence[Box], wear: Wear, dice: Dice) 
         image = ImageChops.add(image, _noise(image.size, wear.noise, dice), 1, -128)
     if wear.quality:
         image = jpeg(image, wear.quality)
-    return image, turn_boxes(boxes, image.size, sine)
+    return image, turn_boxes([*boxes, *others], image.size, sine)
 
 
 def turn(image: Image.Image, sine: float) -> Image.Image:

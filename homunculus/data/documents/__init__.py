@@ -44,7 +44,7 @@ def draw(dice: Dice, split: Split, size: Size, clean: bool) -> Drawing:
 
     >>> drawing = draw(Dice("a document"), "train", (512, 512), True)
     >>> drawing.image.shape, sorted(drawing.meta)
-    ((512, 512, 3), ['arrangement', 'face', 'kind'])
+    ((512, 512, 3), ['arrangement', 'face', 'kind', 'texts'])
     """
     if min(size) < SMALLEST:
         raise DataError(f"a document of {size} cannot be read: make it at least {SMALLEST} pixels on its shorter side")
@@ -52,12 +52,18 @@ def draw(dice: Dice, split: Split, size: Size, clean: bool) -> Drawing:
     arrange = dice.choice(arrangements(kind, split))
     page = compose(arrange, dice.fork("page"), split, size)
     image, questions = page.image, page.questions
+    written = [box for _, box in page.written]
     if not clean:
         flat = [box for question in questions for box in question.boxes]
-        image, moved = degrade_page(image, flat, dice.fork("wear"))
+        image, moved = degrade_page(image, flat, dice.fork("wear"), others=written)
         places = iter(moved)
         questions = [replace(question, boxes=tuple(next(places) for _ in question.boxes)) for question in questions]
-    meta = {"kind": kind, "arrangement": arrange.__name__, "face": page.face.name}
+        written = list(places)
+    texts = [
+        {"text": text, "box": list(box), "letters": page.letters.get((text, before), [])}
+        for (text, before), box in zip(page.written, written, strict=True)
+    ]
+    meta = {"kind": kind, "arrangement": arrange.__name__, "face": page.face.name, "texts": texts}
     return Drawing(np.array(image), tuple(questions), meta)
 
 

@@ -53,6 +53,7 @@ class Page:
         self.image = Image.new("RGB", size, self.paper)
         self.pen = ImageDraw.Draw(self.image)
         self.written: list[tuple[str, Box]] = []
+        self.letters: dict[tuple[str, Box], list[float]] = {}  # how far along its box each letter is
         self.questions: list[Question] = []
 
     def px(self, n: float) -> int:
@@ -83,12 +84,15 @@ class Page:
         if lacking := missing(face, text):
             raise DataError(f"{face.name} cannot write {lacking!r} of {text!r}: choose other letters or another face")
         colour = self.pen.draw.draw_ink(fill or self.ink)
-        box = glyphs(self.font(size, cut, face)).draw(self.pen, round(x), round(y), text, colour, anchor)
+        line = glyphs(self.font(size, cut, face))
+        box = line.draw(self.pen, round(x), round(y), text, colour, anchor)
         if box is None:
             raise DataError(f"{text!r} leaves no ink at size {size}: write letters, and larger")
         if box[0] < 0 or box[1] < 0 or box[2] > self.size[0] or box[3] > self.size[1]:
             raise DataError(f"{text!r} at {box} leaves the page of {self.size}: move it or set it smaller")
         self.written.append((text, box))
+        long = box[2] - box[0]
+        self.letters[text, box] = [round((at - box[0]) / long, 3) for at in line.centres(round(x), text, anchor)]
         return box
 
     def length(self, text: str, size: float = 20, *, cut: Cut = "regular", face: Face | None = None) -> float:
