@@ -47,3 +47,7 @@ class KernelError(HomunculusError):
 
 class DataError(HomunculusError):
     """A record, a family, a data set or an answer that is not what it should be."""
+
+
+class ModelError(HomunculusError):
+    """A model that cannot be built or loaded, or cannot answer what it is asked."""

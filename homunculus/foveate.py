@@ -51,9 +51,9 @@ def foveate(
     images = load_images(image, validate)
     queries = one_each(query, len(images))
     gazes = gaze_points(images, queries, fixation, validate)
-    groups = _alike(images)
+    groups = alike(images)
     views = (
-        _view(images, queries, gazes, group, _select(relevance, group, len(images)), budget, leaf, validate)
+        _view(images, queries, gazes, group, select(relevance, group, len(images)), budget, leaf, validate)
         for group in groups
     )
     if method.batchwide:
@@ -61,7 +61,7 @@ def foveate(
     parts: list[VisualTokens] = []
     members: list[int] = []
     for view, group in zip(views, groups, strict=True):
-        seeds = _select(seed, group, len(images))
+        seeds = select(seed, group, len(images))
         allocation = rectangular(allocate_view(view, budget, allocator, seed=seeds, **options))
         parts.append(VisualTokens(sample(view.pyramid.images, allocation), allocation))
         members += group
@@ -113,7 +113,7 @@ def make_view(
     ((28, 20), (400, 300), [[[200.0, 50.0, 1.0]]])
     """
     images = load_images(image, validate)
-    if len(_alike(images)) > 1:
+    if len(alike(images)) > 1:
         raise ImageError("a view is of images of one size and type: make one for each size, or call foveate")
     queries = one_each(query, len(images))
     gazes = gaze_points(images, queries, fixation, validate)
@@ -178,20 +178,28 @@ def one_each(query: Any, count: int) -> list[Any]:
     return list(query)
 
 
-def _alike(images: Sequence[Tensor]) -> list[list[int]]:
-    """Indices of images that can share one batch: same size, type and device."""
+def alike(images: Sequence[Tensor]) -> list[list[int]]:
+    """Indices of images that can share one batch: same size, type and device.
+
+    >>> alike([torch.zeros(3, 8, 8), torch.zeros(3, 8, 9), torch.ones(3, 8, 8)])
+    [[0, 2], [1]]
+    """
     groups: dict[Any, list[int]] = {}
     for i, image in enumerate(images):
         groups.setdefault((image.shape, image.dtype, image.device), []).append(i)
     return list(groups.values())
 
 
-def _select(given: Any, group: Sequence[int], count: int) -> Any:
-    """What concerns these images, wherever there is a tensor or array with one map (or seed) for each of them."""
+def select(given: Any, group: Sequence[int], count: int) -> Any:
+    """What concerns these images, wherever there is a tensor or array with one map (or seed) for each of them.
+
+    >>> select(torch.tensor([5, 6, 7]), [0, 2], 3)
+    tensor([5, 7])
+    """
     if isinstance(given, Mapping):
         given = list(given.items())
     if isinstance(given, (list, tuple)):
-        return [(_select(pair[0], group, count), *pair[1:]) if isinstance(pair, tuple) else pair for pair in given]
+        return [(select(pair[0], group, count), *pair[1:]) if isinstance(pair, tuple) else pair for pair in given]
     per_image = getattr(given, "ndim", 0) in (1, 3) and given.shape[0] == count  # seeds, or maps
     if per_image and len(group) != count:
         return torch.stack([torch.as_tensor(given[i]) for i in group])

@@ -1,0 +1,146 @@
+"""Features and a question to an answer, letter by letter.
+
+The sequence is question, BOS, answer. Its tokens look at all features and at the whole question; those of the answer
+also at what was written before them. Features are not changed here: each layer reads them through keys and values of
+its own, which are computed once for an image and kept, together with those of the question, while an answer is written.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from homunculus.model.blocks import MLP, Attention, Norm, attend
+from homunculus.model.config import Config
+from homunculus.model.encoder import Cells
+from homunculus.model.rotary import Turns, turns
+from homunculus.model.tokenizer import BOS, EOS, PAD
+
+
+class Layer(nn.Module):
+    """One layer of the decoder."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.norm = Norm(config.width)
+        self.attention = Attention(config.width, config.heads)
+        self.mlp_norm = Norm(config.width)
+        self.mlp = MLP(config.width, config.decoder_growth)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b t c"],
+        where: Turns,
+        seen: tuple[Tensor, Tensor],
+        mask: Bool[Tensor, "b 1 t s"],
+    ) -> tuple[Float[Tensor, "b t c"], tuple[Tensor, Tensor]]:
+        """Text after one layer, and all keys and values it looked at: those `seen` before, then its own."""
+        normed = self.norm(x)
+        own = self.attention.keys_values(normed, where)
+        key, value = (torch.cat(parts, dim=2) for parts in zip(seen, own, strict=True))
+        x = x + self.attention.out(attend(self.attention.queries(normed, where), key, value, mask))
+        return x + self.mlp(self.mlp_norm(x)), (key, value)
+
+
+class Memory(NamedTuple):
+    """What a decoder keeps of an image: keys and values of every layer."""
+
+    layers: tuple[tuple[Tensor, Tensor], ...]
+
+    @property
+    def count(self) -> int:  # type: ignore[override]  # of tokens; nobody counts values in it
+        return self.layers[0][0].shape[2]
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """Answers, PAD after their EOS, with the probability that each letter had."""
+
+    letters: Int64[Tensor, "b t"]
+    probabilities: Float[Tensor, "b t"]  # 1 after EOS
+
+    @property
+    def confidence(self) -> Float[Tensor, "b"]:
+        """The probability of the whole answer, its end included."""
+        return self.probabilities.log().sum(1).exp()
+
+
+class Decoder(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        nn.init.normal_(self.embedding.weight, std=config.width**-0.5)  # it is the head as well
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.decoder_layers))
+        self.norm = Norm(config.width)
+
+    def remember(self, features: Float[Tensor, "b n c"], cells: Cells) -> Memory:
+        """Keys and values of the features, for every layer."""
+        where = turns(cells.places, features.shape[-1] // self.heads)
+        layers = cast(Iterable[Layer], self.layers)
+        return Memory(tuple(layer.attention.keys_values(features, where) for layer in layers))
+
+    def forward(
+        self, memory: Memory, question: Int64[Tensor, "b q"], answer: Int64[Tensor, "b t"]
+    ) -> Float[Tensor, "b t vocabulary"]:
+        """Logits of every letter of the answer, given those before it."""
+        begun = torch.cat((question, F.pad(answer[:, :-1], (1, 0), value=BOS)), dim=1)
+        hidden, _ = self._read(begun, question.shape[1], memory)
+        return self._logits(hidden[:, question.shape[1] :])
+
+    def _logits(self, hidden: Float[Tensor, "*b c"]) -> Float[Tensor, "*b vocabulary"]:
+        return F.linear(self.norm(hidden), self.embedding.weight)
+
+    def _read(
+        self, text: Int64[Tensor, "b t"], asked: int, memory: Memory
+    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """The first `asked` tokens are a question, padded on the right; the rest is an answer without gaps."""
+        is_text = text != PAD
+        is_text[:, asked:] = True  # behind an answer's end nobody looks at what comes out
+        times = is_text.cumsum(1)
+        order = torch.arange(text.shape[1], device=text.device)
+        sees = is_text[:, None] & ((order[None] < asked) | (order[None] <= order[:, None]))  # [b, t, t]
+        mask = F.pad(sees, (memory.count, 0), value=True)[:, None]
+        where = text_turns(times, self.embedding.embedding_dim // self.heads)
+        x = self.embedding(text)
+        kept = []
+        for layer, seen in zip(self.layers, memory.layers, strict=True):
+            x, all_seen = layer(x, where, seen, mask)
+            kept.append(all_seen)
+        return x, kept
+
+    @torch.no_grad()
+    def write(self, memory: Memory, question: Int64[Tensor, "b q"], longest: int = 160) -> Written:
+        """The likeliest letter each time, until all answers have ended."""
+        batch, asked = question.shape
+        begun = F.pad(question, (0, 1), value=BOS)
+        hidden, kept = self._read(begun, asked, memory)
+        logits = self._logits(hidden[:, -1])
+        is_text = F.pad(question != PAD, (0, 1), value=True)
+        mask = F.pad(is_text, (memory.count, 0), value=True)[:, None, None]  # [b, 1, 1, n + q + 1]
+        times = is_text.sum(1, keepdim=True) + torch.arange(1, longest + 1, device=question.device)
+        ahead = text_turns(times, self.embedding.embedding_dim // self.heads)
+        ended = torch.zeros(batch, dtype=torch.bool, device=question.device)
+        letters, chances = [], []
+        for step in range(longest):
+            chance, letter = logits.float().softmax(-1).max(-1)
+            letters.append(letter.masked_fill(ended, PAD))
+            chances.append(chance.masked_fill(ended, 1.0))
+            ended = ended | (letter == EOS)
+            if len(letters) == longest or (len(letters) % 8 == 0 and bool(ended.all())):  # waits for the device
+                break
+            mask = F.pad(mask, (0, 1), value=True)
+            where = Turns(*(part[:, :, step : step + 1] for part in ahead))
+            x = self.embedding(letter)[:, None]
+            for number, layer in enumerate(self.layers):
+                x, kept[number] = layer(x, where, kept[number], mask)
+            logits = self._logits(x[:, -1])
+        return Written(torch.stack(letters, dim=1), torch.stack(chances, dim=1))
+
+
+def text_turns(times: Int64[Tensor, "b t"], head: int) -> Turns:
+    return turns(F.pad(times[..., None].float(), (3, 0)), head)

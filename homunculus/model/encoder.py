@@ -1,0 +1,82 @@
+"""Visual tokens to features: each patch embedded with its scale and how relevant it was found, then attention.
+
+Of the question it knows only what the choice of cells and their weights give away: for one allocation its features can
+be kept. No token is padding: a budget is exact.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from homunculus.model.blocks import Block, Norm
+from homunculus.model.config import Config
+from homunculus.model.rotary import turns
+from homunculus.structures import Allocation
+
+WEIGHT_RANGE = 6.0  # doublings of the mean density that are told apart, up and down
+
+
+class Cells(NamedTuple):
+    """What the encoder is told of each token beside its pixels."""
+
+    places: Float[Tensor, "b n 4"]  # level, x and y of the centre in leaves, and 0 for t
+    weights: Float[Tensor, "b n"]  # log2 of density over its mean, within WEIGHT_RANGE; NaN where it is not told
+    forms: Float[Tensor, "b n 3"]  # log2 of width over height, and the turn: sin 2a, 1 - cos 2a; zeros: upright squares
+
+
+def cells_of(allocation: Allocation) -> Cells:
+    """Places and weights of an allocation's cells. A leaf is a leaf of the fitted grid: grids of one batch may differ.
+
+    >>> import homunculus
+    >>> cells = cells_of(homunculus.allocate(torch.ones(64, 64), 256, "uniform"))
+    >>> cells.places[0, 0].tolist(), cells.weights.abs().max().item() < 1e-5
+    ([2.0, 2.0, 2.0, 0.0], True)
+    """
+    per_leaf = [(w / gw, h / gh) for (w, h), (gw, gh) in zip(allocation.image_sizes, allocation.grids, strict=True)]
+    leaves = [float(gw * gh) for gw, gh in allocation.grids]
+    if len(set(allocation.grids)) == 1 and len(set(allocation.image_sizes)) == 1:  # plain numbers need no transfer
+        x, y = allocation.centers[..., 0] / per_leaf[0][0], allocation.centers[..., 1] / per_leaf[0][1]
+        mean_share: float | Tensor = leaves[0]
+    else:
+        sides = torch.tensor(per_leaf, device=allocation.device)
+        x, y = (allocation.centers / sides[:, None]).unbind(-1)
+        mean_share = torch.tensor(leaves, device=allocation.device)[:, None]
+    places = torch.stack((allocation.levels, x, y, torch.zeros_like(x)), dim=-1).float()
+    density = allocation.scores * mean_share / 4**allocation.levels
+    weights = density.clamp_min(1e-9).log2().clamp(-WEIGHT_RANGE, WEIGHT_RANGE).float()
+    width, height = (allocation.boxes[..., 2:] - allocation.boxes[..., :2]).unbind(-1)
+    turn = 2 * allocation.angle
+    forms = torch.stack(((width / height).log2(), turn.sin(), 1 - turn.cos()), dim=-1).float()
+    return Cells(places, weights, forms)
+
+
+class Encoder(nn.Module):
+    """Patches and cells to features [b, n, width]."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.heads = config.heads
+        pixels = 3 * config.leaf**2
+        self.patch_embedding = nn.Sequential(
+            nn.Linear(pixels, config.width), nn.GELU(), nn.Linear(config.width, config.width)
+        )
+        self.cell_embedding = nn.Linear(6, config.width)  # level, weight, whether it is told, form
+        self.blocks = nn.ModuleList(Block(config.width, config.heads) for _ in range(config.encoder_layers))
+        self.norm = Norm(config.width)
+
+    def forward(self, patches: Float[Tensor, "b n 3 leaf leaf"], cells: Cells) -> Float[Tensor, "b n c"]:
+        told = ~cells.weights.isnan()
+        about = (
+            cells.places[..., 0] / 4,
+            cells.weights.nan_to_num() / WEIGHT_RANGE,
+            told.float(),
+            *cells.forms.unbind(-1),
+        )
+        known = torch.stack(about, dim=-1).to(patches.dtype)
+        x = self.patch_embedding(patches.flatten(2) * 4 - 2) + self.cell_embedding(known)
+        where = turns(cells.places, x.shape[-1] // self.heads)
+        for block in self.blocks:
+            x = block(x, where)
+        return self.norm(x)
