@@ -1,0 +1,1 @@
+"""How the compact VLM is trained: one short script per stage."""

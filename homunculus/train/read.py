@@ -1,0 +1,101 @@
+"""Stage 2: encoder and decoder learn to answer, on what a curriculum shows. The scorer is frozen.
+
+The allocation is hard and relevance is made before it (true, corrupted, or predicted by the frozen scorer), so a step
+is as cheap as its tokens. Batches are as large as a number of tokens allows, whatever the budget.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from homunculus.model.decoder import Layer
+from homunculus.model.encoder import Cells, cells_of
+from homunculus.model.tokenizer import PAD
+from homunculus.model.vlm import CompactVLM, look
+from homunculus.structures import rectangular
+from homunculus.train.check import predicted
+from homunculus.train.curriculum import Phase, Showing, showing
+from homunculus.train.densities import corrupted
+from homunculus.train.pool import Pool
+from homunculus.train.samples import Samples
+from homunculus.train.score import fill, truth_of
+
+
+def answer_loss(
+    logits: Float[Tensor, "b t vocabulary"], answer: Int64[Tensor, "b t"]
+) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+    """Cross-entropy of the letters; the share of right ones, and of answers right in every letter, each given the
+    true ones before it."""
+    real = answer != PAD
+    loss = F.cross_entropy(logits.flatten(0, 1).float(), answer.flatten(), ignore_index=PAD)
+    with torch.no_grad():
+        right = (logits.argmax(-1) == answer) | ~real
+        letters = (right & real).sum() / real.sum()
+    return loss, {"letters": letters, "exact": right.all(1).float().mean()}
+
+
+class Reading:
+    """The loss of a step, for `loop.fit`."""
+
+    def __init__(
+        self,
+        model: CompactVLM,
+        pools: Sequence[Pool],
+        phases: Sequence[Phase],
+        steps: int,
+        *,
+        tokens: int = 512 * 273,
+        largest: int = 768,
+        each: int = 8,
+        seed: int = 0,
+        offset: int = 0,
+    ) -> None:
+        self.model, self.pools, self.phases, self.steps = model, pools, phases, steps
+        self.tokens, self.largest, self.each = tokens, largest, each
+        self.seed, self.offset = seed, offset
+        layers = cast(Sequence[Layer], model.decoder.layers)
+        remembering = [layer.attention.keys_values for layer in layers]
+        self.parts = [*model.encoder.blocks, *layers, *remembering]  # what is compiled
+        self.fixed = False  # budgets change
+        self.dtype = torch.bfloat16 if model.device.type == "cuda" else torch.float32
+
+    def begin(self, step: int) -> None:
+        fill(self.pools, self.offset + step)
+
+    def __call__(self, step: int) -> tuple[Tensor, dict[str, Tensor | float]]:
+        shown = showing(self.phases, self.steps, step, self.seed)
+        pool = self.pools[(self.offset + step) % len(self.pools)]
+        count = min(self.largest, self.tokens // shown.budget) // self.each * self.each
+        samples = pool.draw(max(self.each, count), self.offset + step, self.each, shown.readings)
+        pool.advance()
+        images = samples.images.repeat_interleave(self.each, dim=0)
+        leaf = self.model.config.leaf
+        with torch.no_grad():
+            density = self.relevance(samples, shown, step)
+            tokens = look(images, density, shown.budget, shown.allocator, leaf=leaf, seed=step, dtype=self.dtype)
+            cells = cells_of(rectangular(tokens.allocation))
+            cells = untold(cells, shown.untold, step)
+        features = self.model.encoder(tokens.patches, cells)
+        logits = self.model.decoder(self.model.decoder.remember(features, cells), samples.question, samples.answer)
+        loss, about = answer_loss(logits, samples.answer)
+        return loss, about | {"samples": float(len(images)), "waited": pool.waited}
+
+    def relevance(self, samples: Samples, shown: Showing, step: int) -> Float[Tensor, "b gh gw"]:
+        height, width = samples.images.shape[-2:]
+        leaf = self.model.config.leaf
+        if shown.relevance == "predicted":
+            return predicted(self.model, samples)
+        truth = truth_of(samples, (width // leaf, height // leaf))
+        return truth if shown.relevance == "true" else corrupted(truth, seed=step)
+
+
+def untold(cells: Cells, share: float, step: int) -> Cells:
+    """Cells of some samples without their weights, so that a reader can do without."""
+    generator = torch.Generator().manual_seed(step)
+    hidden = torch.rand(len(cells.weights), generator=generator) < share
+    hidden = hidden.to(cells.weights.device, non_blocking=True)
+    return cells._replace(weights=cells.weights.masked_fill(hidden[:, None], float("nan")))

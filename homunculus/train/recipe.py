@@ -1,0 +1,210 @@
+"""Whole recipes: which stages, for how long, on what. One command follows a recipe, stops when its time is up, and goes
+on where it stopped when it is given again, with the same result as if it had not stopped: weights and all that is drawn
+follow from the seed, and each stage begins with the weights that were saved after the one before, in bfloat16.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from homunculus.errors import ModelError
+from homunculus.geometry import Size
+from homunculus.model.config import Config, small, tiny
+from homunculus.model.vlm import CompactVLM
+from homunculus.model.weights import load_weights, save_weights, weights_in
+from homunculus.train.check import Check
+from homunculus.train.compiling import compiled
+from homunculus.train.curriculum import LEARN, READING, WHOLE, Phase
+from homunculus.train.loop import Settings, fit
+from homunculus.train.parts import InParts, own_parts
+from homunculus.train.pool import Pool
+from homunculus.train.pretrain import Pretraining
+from homunculus.train.processes import share
+from homunculus.train.read import Reading
+from homunculus.train.score import Scoring
+
+FAMILIES = {"documents": 0.6, "scenes": 0.2, "scene-text": 0.2}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a recipe: what is trained, on how much."""
+
+    name: str
+    kind: str  # pretrain, score, read
+    settings: Settings
+    phases: tuple[Phase, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the stage's loss
+
+
+@dataclass(frozen=True)
+class Recipe:
+    config: Config
+    stages: tuple[Stage, ...]
+    families: Mapping[str, float] = field(default_factory=lambda: dict(FAMILIES))
+    sizes: tuple[Size, ...] = ((1024, 1024),)
+    capacity: int = 8192  # images kept, of each size
+    renewed: int = 12  # of them at each step
+    readings: int = 64  # texts of an image that can be read without being asked for
+    spelled: float = 0.1  # words in questions that are given in letters
+    checked: int = 0  # held-out images that score and read stages are checked by
+    check_every: int = 1000  # steps
+    parts: int | None = None  # of which each has a batch at every step; None is one for each process
+
+
+def speedrun() -> Recipe:
+    """The model we ship, on one H200."""
+    return Recipe(
+        small(),
+        (
+            Stage("letters", "pretrain", Settings(2000, rate=1e-3)),
+            Stage("score", "score", Settings(3500, rate=1e-3), options={"images": 32, "each": 8}),
+            Stage("read", "read", Settings(9000, rate=8e-4, warmup=300), READING),
+            Stage("whole", "read", Settings(500, rate=1e-4, warmup=50), (WHOLE,), {"tokens": 32 * 4096}),
+        ),
+        checked=192,
+        check_every=1500,
+    )
+
+
+def cpu() -> Recipe:
+    """Everything there is, tiny: minutes on two cores."""
+    quick = Settings(30, rate=2e-3, warmup=5)
+    few = {"tokens": 8 * 96, "each": 2}
+    first = replace(LEARN, budgets={64: 1.0})
+    whole = replace(WHOLE, budgets={1024: 1.0}, relevance={"predicted": 1.0})
+    return Recipe(
+        tiny(),
+        (
+            Stage("pretrain", "pretrain", quick, options={"batch": 8, "budget": 100, "lesson": "both"}),
+            Stage("score", "score", quick, options={"images": 2, "each": 4}),
+            Stage("read", "read", quick, (first, replace(READING[1], budgets={64: 1.0, 100: 1.0})), few),
+            Stage("whole", "read", replace(quick, steps=5), (whole,), {"tokens": 2 * 1024, "each": 2}),
+        ),
+        sizes=((512, 512),),
+        capacity=16,
+        renewed=1,
+    )
+
+
+RECIPES: dict[str, Callable[[], Recipe]] = {"small": speedrun, "tiny": cpu}
+
+
+def follow(
+    recipe: Recipe,
+    out: Path,
+    *,
+    device: str = "cpu",
+    workers: int = 0,
+    minutes: float | None = None,
+    weights: Path | None = None,
+    only: Sequence[str] = (),
+    seed: int = 0,
+) -> bool:
+    """Train by a recipe into a folder; True when all of it is done. Weights after each stage lie in `out/weights`.
+
+    `weights` begins from those of an earlier run, with new optimisers; `only` takes some of the stages. What is done is
+    not done again.
+    """
+    until = None if minutes is None else time.monotonic() + 60 * minutes
+    if unknown := set(only) - {stage.name for stage in recipe.stages}:
+        raise ModelError(f"no stage {', '.join(unknown)}: choose from {', '.join(s.name for s in recipe.stages)}")
+    left = [stage for stage in recipe.stages if (not only or stage.name in only) and not _done(out, stage).exists()]
+    if not left:
+        return True
+    torch.manual_seed(seed)
+    model = CompactVLM(recipe.config).to(device)
+    if weights_in(out / "weights").exists():
+        load_weights(model, out / "weights")
+    elif weights is not None:
+        load_weights(model, weights)
+    with ExitStack() as stack:
+        own, parts = own_parts(recipe.parts)
+        each = -(-workers // (len(recipe.sizes) * len(own)))
+        pools = [
+            [stack.enter_context(_pool(recipe, size, device, each, seed, part, parts)) for size in recipe.sizes]
+            for part in own
+        ]
+        check = _check(recipe, device, workers) if recipe.checked else None
+        for stage in left:
+            torch.manual_seed(seed)  # also what a stage adds to the model follows from the seed
+            loss, trained = _loss(stage, model, pools[0], _before(recipe, stage))
+            step = loss if len(pools) == 1 else InParts(loss, pools)
+            with compiled(loss.parts, model.device, loss.fixed):
+                outcome = fit(
+                    loss if isinstance(loss, nn.Module) else model,
+                    step,
+                    replace(stage.settings, seed=seed),
+                    out,
+                    name=stage.name,
+                    trained=trained,
+                    begin=step.begin,
+                    evaluate=_evaluation(check, stage, model),
+                    evaluate_every=recipe.check_every,
+                    minutes=None if until is None else (until - time.monotonic()) / 60,
+                )
+            if not outcome.finished:
+                return False
+            if share()[0] == 0:
+                save_weights(model, out / "weights", {"stage": stage.name})
+                _done(out, stage).touch()
+            for value in model.state_dict().values():  # what was saved, as after a kill here
+                value.copy_(value.bfloat16())
+    return True
+
+
+def _check(recipe: Recipe, device: str, workers: int) -> Check:
+    return Check(recipe.families, images=recipe.checked, size=recipe.sizes[0], device=device, workers=workers)
+
+
+def _evaluation(check: Check | None, stage: Stage, model: CompactVLM) -> Callable[[int], dict[str, float]] | None:
+    """What is measured on held-out images now and then."""
+    if check is None or stage.kind == "pretrain":
+        return None
+    return lambda _: check.hits(model) if stage.kind == "score" else check.answers(model)
+
+
+def _done(out: Path, stage: Stage) -> Path:
+    return out / f"{stage.name}.done"
+
+
+def _before(recipe: Recipe, stage: Stage) -> int:
+    """The steps of all stages before this one."""
+    return sum(other.settings.steps for other in recipe.stages[: recipe.stages.index(stage)])
+
+
+def _pool(recipe: Recipe, size: Size, device: str, workers: int, seed: int, part: int, parts: int) -> Pool:
+    """Images of one size, for all stages: each goes on where the one before it stopped."""
+    return Pool(
+        recipe.families,
+        size=size,
+        capacity=recipe.capacity,
+        device=device,
+        workers=workers,
+        renewed=recipe.renewed,
+        readings=recipe.readings,
+        spelled=recipe.spelled,
+        seed=seed,
+        part=part,
+        parts=parts,
+    )
+
+
+def _loss(stage: Stage, model: CompactVLM, pools: Sequence[Pool], offset: int) -> tuple[Any, list[Any]]:
+    """What a stage minimises, and what it may change."""
+    steps, options = stage.settings.steps, {**stage.options, "offset": offset}
+    if stage.kind == "pretrain":
+        loss = Pretraining(model, pools, **options)
+        return loss, [*model.encoder.parameters(), *loss.letters.parameters(), *loss.bands.parameters()]
+    if stage.kind == "score":
+        return Scoring(model, pools, **options), list(model.scorer.parameters())
+    if stage.kind == "read":
+        reader = [*model.encoder.parameters(), *model.decoder.parameters()]
+        return Reading(model, pools, stage.phases, steps, **options), reader
+    raise ModelError(f"no kind of stage '{stage.kind}': choose pretrain, score or read")

@@ -1,0 +1,107 @@
+"""`homunculus train`: what it refuses, what it leaves and says, and that the same command goes on."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from homunculus.cli import main
+from homunculus.model.weights import load_model
+from homunculus.train import recipe, renderers
+from tests.test_cli import ENVIRONMENT
+from tests.train.test_recipe import SMALL, losses, short
+
+CUT = replace(short(SMALL, 2), sizes=((96, 96),), capacity=2)
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch, capsys):
+    """The command with a recipe cut short, in this process: exit code, what it printed, what it complained of."""
+    monkeypatch.setitem(recipe.RECIPES, "tiny", lambda: CUT)
+    monkeypatch.setattr(renderers, "make", cache(renderers.make))
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments) -> tuple[int, str, str]:
+        given = ["homunculus", "train", "--device", "cpu", "--workers", "0", *map(str, arguments)]
+        monkeypatch.setattr(sys, "argv", given)
+        with pytest.raises(SystemExit) as end:
+            main()
+        captured = capsys.readouterr()
+        return end.value.code or 0, captured.out, captured.err
+
+    return call
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_it_trains_and_says_where(train, tmp_path):
+    code, said, told = train("--preset", "tiny", "--out", "model")
+    assert code == 0 and said == f"done: weights in {Path('model/weights')}\n"
+    assert "score: " in told and "parameters learn" in told
+    left = {"weights", "curves.png"} | {name + end for name in ("score", "read") for end in ("", ".jsonl", ".done")}
+    assert files(tmp_path / "model") == left
+    assert load_model(tmp_path / "model" / "weights").config == CUT.config
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "model" / "weights").iterdir()}
+    assert train("--preset", "tiny", "--out", "model")[:2] == (0, said)  # nothing left to do
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "model" / "weights").iterdir()} == before
+
+
+def test_it_stops_in_time_and_the_same_command_goes_on(train, tmp_path):
+    assert train("--preset", "tiny", "--out", "whole")[0] == 0
+    said = []
+    while not said or said[-1].startswith("stopped"):
+        code, out, _ = train("--preset", "tiny", "--out", "parts", "--minutes", 0)
+        assert code == 0 and len(said) < 9
+        said.append(out)
+    assert len(said) > 2 and said[0] == "stopped in time: give the same command again (parts)\n"
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+
+
+def test_stages_seeds_and_weights(train, tmp_path):
+    assert train("--preset", "tiny", "--out", "one", "--stage", "score")[0] == 0
+    assert {"score.done", "curves.png"} <= files(tmp_path / "one") and "read.done" not in files(tmp_path / "one")
+    assert train("--preset", "tiny", "--out", "two", "--stage", "score", "--seed", 1)[0] == 0
+    assert losses(tmp_path / "one", "score") != losses(tmp_path / "two", "score")
+    again = ("--preset", "tiny", "--out", "three", "--stage", "read", "--weights", tmp_path / "two" / "weights")
+    assert train(*again)[0] == 0
+    ours, theirs = (load_model(tmp_path / name / "weights").scorer.state_dict() for name in ("three", "two"))
+    assert all(value.equal(theirs[name]) for name, value in ours.items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--preset", "huge"), "no recipe 'huge': choose one of small, tiny"),
+        (("--preset", "tiny", "--stage", "sleep"), "no stage sleep: choose from score, read"),
+        (("--preset", "tiny", "--weights", "nowhere"), "nowhere has no model.json"),
+    ],
+)
+def test_what_it_refuses_is_one_line_and_leaves_nothing(train, tmp_path, arguments, said):
+    code, out, told = train("--out", "model", *arguments)
+    assert code != 0 and out == "" and said in told and told.count("\n") == 1
+    assert not (tmp_path / "model").exists() or not files(tmp_path / "model")
+
+
+def test_without_a_place_to_write_it_does_not_begin(train):
+    code, _, told = train("--preset", "tiny")
+    assert code == 2 and "--out" in told
+
+
+def test_only_the_first_process_tells(train, monkeypatch, tmp_path):
+    assert train("--preset", "tiny", "--out", "model")[0] == 0
+    (tmp_path / "model" / "curves.png").unlink()
+    monkeypatch.setenv("RANK", "1")
+    assert train("--preset", "tiny", "--out", "model")[:2] == (0, "")
+    assert "curves.png" not in files(tmp_path / "model")
+
+
+def test_help_says_what_there_is(tmp_path):
+    command = [sys.executable, "-m", "homunculus", "train", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT | {"COLUMNS": "200"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert all(option in done.stdout for option in ("--preset", "--out", "--minutes", "--weights", "--stage", "--seed"))
