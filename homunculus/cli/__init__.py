@@ -6,7 +6,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from homunculus.cli import ask, bench, data, gallery, look
+from homunculus.cli import ask, bench, data, gallery, look, train
 from homunculus.cli.arguments import parse_fixation
 from homunculus.errors import HomunculusError
 
@@ -28,7 +28,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
         print(__version__)
 
 
-for command in (look.look, ask.ask, gallery.gallery, gallery.example):
+for command in (look.look, ask.ask, gallery.gallery, gallery.example, train.train):
     app.command()(command)
 for group in (data.app, bench.app):
     app.add_typer(group)

@@ -1,7 +1,7 @@
-"""`homunculus bench legibility`: what an independent reader makes of the image that N tokens show."""
+"""`homunculus bench`: what an independent reader makes of the image that N tokens show, and what our own model does."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -73,6 +73,52 @@ def legibility(
     write_whole(out / "table.md", "\n".join(markdown).encode())
     write_whole(out / "plot.png", draw(lines, budget))
     console.print(f"wrote table.csv, table.md and plot.png into {out}", highlight=False)
+
+
+@app.command()
+def answers(
+    family: Annotated[str, typer.Option(help="documents, scenes or scene-text.")] = "documents",
+    split: Annotated[str, typer.Option(help="val, test-iid or test-ood.")] = "test-iid",
+    questions: Annotated[int, typer.Option(help="How many to ask, at most 4 of an image.")] = 2000,
+    budget: Annotated[int, typer.Option(help="Visual tokens to spend on each.")] = 273,
+    allocator: Annotated[str, typer.Option(help="How to spend them.")] = "foveated-pyramid",
+    relevance: Annotated[str, typer.Option(help="predicted, true, or a source such as detail.")] = "predicted",
+    size: Annotated[str, typer.Option(metavar="PIXELS", help="Of an image: 1024, or 1024x1280.")] = "1024",
+    looks: Annotated[int, typer.Option(help="Look up to so many times.")] = 1,
+    progressive: Annotated[bool, typer.Option("--progressive", help="100, 273, 512 tokens, until it is sure.")] = False,
+    weights: Annotated[Path | None, typer.Option(help="A folder of `homunculus train`; ours by default.")] = None,
+    out: Annotated[Path, typer.Option(help="The file of rows; one that is there is continued.")] = Path("rows.jsonl"),
+    batch: Annotated[int, typer.Option(min=1, help="Questions answered together.")] = 16,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that draw images.")] = 2,
+) -> None:
+    """The compact model answers questions it was not trained on; means with intervals, by kind, region and type.
+
+    A run that was stopped goes on where it was; rows of other weights or settings may be in the same file.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from homunculus.cli.ask import load
+    from homunculus.cli.data import parse_size
+    from homunculus.eval import answers as benchmark
+    from homunculus.eval import answers_table as tables
+
+    how: dict[str, Any] = {"budget": budget, "allocator": allocator, "relevance": relevance, "size": parse_size(size)}
+    benchmark.Plan(family, split, questions, **how)  # refuses what it does not know
+    if not out.parent.is_dir():
+        raise OutputError(f"the folder {out.parent} does not exist: create it or write elsewhere with --out")
+    model = load(weights)
+    how |= {"looks": looks, "progressive": progressive, "batch": batch, "workers": workers}
+    with progress(questions, f"{family} {split}") as advance:
+        rows = benchmark.evaluate(model, family, split, questions=questions, file=out, tick=advance, **how)
+    title = f"{family}, {split}, {budget} tokens by {allocator}, relevance {relevance}"
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left")
+    for name in tables.HEADER:
+        table.add_column(name, no_wrap=True, justify="left" if name == tables.HEADER[0] else "right")
+    for line in tables.summarise(rows):
+        table.add_row(*tables.to_cells(line))
+    Console().print(table, highlight=False)
+    print(out)
 
 
 def _words(text: str) -> tuple[str, ...]:
