@@ -18,7 +18,7 @@ from homunculus.model.blocks import MLP, Attention, Norm, attend
 from homunculus.model.config import Config
 from homunculus.model.encoder import Cells
 from homunculus.model.rotary import Turns, turns
-from homunculus.model.tokenizer import BOS, EOS, PAD
+from homunculus.model.tokenizer import BOS, EOS, FIRST_PIECE, PAD
 
 
 class Layer(nn.Module):
@@ -86,14 +86,15 @@ class Decoder(nn.Module):
 
     def forward(
         self, memory: Memory, question: Int64[Tensor, "b q"], answer: Int64[Tensor, "b t"]
-    ) -> Float[Tensor, "b t vocabulary"]:
+    ) -> Float[Tensor, "b t letters"]:
         """Logits of every letter of the answer, given those before it."""
         begun = torch.cat((question, F.pad(answer[:, :-1], (1, 0), value=BOS)), dim=1)
         hidden, _ = self._read(begun, question.shape[1], memory)
         return self._logits(hidden[:, question.shape[1] :])
 
-    def _logits(self, hidden: Float[Tensor, "*b c"]) -> Float[Tensor, "*b vocabulary"]:
-        return F.linear(self.norm(hidden), self.embedding.weight)
+    def _logits(self, hidden: Float[Tensor, "*b c"]) -> Float[Tensor, "*b letters"]:
+        """Answers are spelled: of all numbers only special ones and bytes can come."""
+        return F.linear(self.norm(hidden), self.embedding.weight[:FIRST_PIECE])
 
     def _read(
         self, text: Int64[Tensor, "b t"], asked: int, memory: Memory

@@ -59,7 +59,7 @@ class CompactVLM(nn.Module):
     >>> question = model.tokenizer.batch([model.tokenizer.encode("What is the total?")])
     >>> answer = model.tokenizer.batch([model.tokenizer.spell("41.20")])
     >>> model(torch.rand(1, 3, 256, 256), question, answer, budget=64).shape
-    torch.Size([1, 5, 1024])
+    torch.Size([1, 5, 259])
     """
 
     def __init__(self, config: Config | None = None, tokenizer: Tokenizer | None = None) -> None:
@@ -87,7 +87,7 @@ class CompactVLM(nn.Module):
         answer: Int64[Tensor, "b t"],
         budget: int = 273,
         allocator: str = DEFAULT,
-    ) -> Float[Tensor, "b t vocabulary"]:
+    ) -> Float[Tensor, "b t letters"]:
         """Logits of an answer's letters, each given those before it."""
         density = self.relevance(images, question)
         tokens = look(images, density, budget, allocator, leaf=self.config.leaf)

@@ -26,7 +26,7 @@ from homunculus.train.score import fill, truth_of
 
 
 def answer_loss(
-    logits: Float[Tensor, "b t vocabulary"], answer: Int64[Tensor, "b t"]
+    logits: Float[Tensor, "b t letters"], answer: Int64[Tensor, "b t"]
 ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
     """Cross-entropy of the letters; the share of right ones, and of answers right in every letter, each given the
     true ones before it."""

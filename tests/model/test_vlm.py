@@ -113,7 +113,7 @@ def test_any_size_and_budget(width, height, budget, dtype):
     images = noise(1, width, height)
     images = images if dtype == torch.float32 else (images * 255).byte()
     logits = model()(images, questions("Who?"), answers("nobody"), budget=budget)
-    assert logits.shape == (1, 7, 1024) and logits.isfinite().all()
+    assert logits.shape == (1, 7, 259) and logits.isfinite().all()
 
 
 def test_forward_is_its_parts():
