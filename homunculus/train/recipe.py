@@ -128,13 +128,13 @@ def follow(
         own, parts = own_parts(recipe.parts)
         each = -(-workers // (len(recipe.sizes) * len(own)))
         pools = [
-            [stack.enter_context(_pool(recipe, size, device, each, seed, part, parts)) for size in recipe.sizes]
+            [stack.enter_context(make_pool(recipe, size, device, each, seed, part, parts)) for size in recipe.sizes]
             for part in own
         ]
         check = _check(recipe, device, workers) if recipe.checked else None
         for stage in left:
             torch.manual_seed(seed)  # also what a stage adds to the model follows from the seed
-            loss, trained = _loss(stage, model, pools[0], _before(recipe, stage))
+            loss, trained = stage_loss(stage, model, pools[0], _before(recipe, stage))
             step = loss if len(pools) == 1 else InParts(loss, pools)
             with compiled(loss.parts, model.device, loss.fixed):
                 outcome = fit(
@@ -179,12 +179,21 @@ def _before(recipe: Recipe, stage: Stage) -> int:
     return sum(other.settings.steps for other in recipe.stages[: recipe.stages.index(stage)])
 
 
-def _pool(recipe: Recipe, size: Size, device: str, workers: int, seed: int, part: int, parts: int) -> Pool:
+def make_pool(
+    recipe: Recipe,
+    size: Size,
+    device: str = "cpu",
+    workers: int = 0,
+    seed: int = 0,
+    part: int = 0,
+    parts: int = 1,
+    capacity: int | None = None,
+) -> Pool:
     """Images of one size, for all stages: each goes on where the one before it stopped."""
     return Pool(
         recipe.families,
         size=size,
-        capacity=recipe.capacity,
+        capacity=capacity or recipe.capacity,
         device=device,
         workers=workers,
         renewed=recipe.renewed,
@@ -196,7 +205,7 @@ def _pool(recipe: Recipe, size: Size, device: str, workers: int, seed: int, part
     )
 
 
-def _loss(stage: Stage, model: CompactVLM, pools: Sequence[Pool], offset: int) -> tuple[Any, list[Any]]:
+def stage_loss(stage: Stage, model: CompactVLM, pools: Sequence[Pool], offset: int) -> tuple[Any, list[Any]]:
     """What a stage minimises, and what it may change."""
     steps, options = stage.settings.steps, {**stage.options, "offset": offset}
     if stage.kind == "pretrain":

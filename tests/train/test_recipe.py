@@ -138,7 +138,7 @@ def test_every_recipe_has_stages_that_can_be_built():
         assert len(set(names)) == len(names) and min(recipe.sizes[0]) >= 512
         pools = [Pool(recipe.families, size=recipe.sizes[0], capacity=1, renewed=0)]
         for stage in recipe.stages:
-            loss, trained = recipes._loss(stage, CompactVLM(tiny()), pools, 0)
+            loss, trained = recipes.stage_loss(stage, CompactVLM(tiny()), pools, 0)
             assert trained and callable(loss.begin) and loss.parts
 
 
