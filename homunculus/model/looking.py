@@ -26,6 +26,7 @@ from homunculus.fixation import Observer, progressive
 from homunculus.foveate import make_view
 from homunculus.model.calibration import BELIEVED, Calibration
 from homunculus.model.decoder import Memory
+from homunculus.model.scorer import as_density
 from homunculus.model.vlm import CompactVLM
 from homunculus.relevance import relevance as relevance_of
 from homunculus.relevance.gaze import peak
@@ -74,8 +75,7 @@ class LearnedRelevance:
     def __call__(self, images: Shaped[Tensor, "b 3 h w"], questions: Sequence[str]) -> Float[Tensor, "b gh gw"]:
         if self._seen is None or self._seen[0] is not images:
             self._seen = images, self.model.scorer.features(images)
-        scores = self.model.scorer(self._seen[1], question_ids(self.model, questions))
-        return scores.flatten(1).softmax(-1).view_as(scores)
+        return as_density(self.model.scorer(self._seen[1], question_ids(self.model, questions)))
 
 
 def question_ids(model: CompactVLM, questions: Sequence[str]) -> Int64[Tensor, "b q"]:

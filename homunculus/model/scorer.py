@@ -142,6 +142,15 @@ class Scorer(nn.Module):
         return self.out(self.mlp(self.leaf_norm(leaves))).squeeze(-1).float()
 
 
+def as_density(scores: Float[Tensor, "b gh gw"]) -> Float[Tensor, "b gh gw"]:
+    """Scores as a density: mass 1 over the leaves of each image.
+
+    >>> as_density(torch.zeros(1, 2, 2)).tolist()
+    [[[0.25, 0.25], [0.25, 0.25]]]
+    """
+    return scores.flatten(1).softmax(-1).view_as(scores)
+
+
 def squares(leaves: Float[Tensor, "b gh gw c"]) -> Float[Tensor, "b sh sw c4"]:
     """Two by two leaves side by side; beyond an edge there is nothing.
 

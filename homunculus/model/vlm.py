@@ -14,7 +14,7 @@ from homunculus.model.calibration import BELIEVED
 from homunculus.model.config import Config, small
 from homunculus.model.decoder import Decoder, Memory, Written
 from homunculus.model.encoder import Encoder, cells_of
-from homunculus.model.scorer import Scorer
+from homunculus.model.scorer import Scorer, as_density
 from homunculus.model.tokenizer import Tokenizer, default_tokenizer
 from homunculus.pyramid import ImagePyramid
 from homunculus.relevance.gaze import peak
@@ -96,8 +96,7 @@ class CompactVLM(nn.Module):
 
     def relevance(self, images: Shaped[Tensor, "b 3 h w"], question: Int64[Tensor, "b q"]) -> Float[Tensor, "b gh gw"]:
         """Where the answer is likely to be seen: a density of mass 1 over leaves."""
-        scores = self.scorer(self.scorer.features(images), question)
-        return scores.flatten(1).softmax(-1).view_as(scores)
+        return as_density(self.scorer(self.scorer.features(images), question))
 
     def see(self, tokens: VisualTokens) -> Memory:
         """What the decoder remembers of visual tokens: they are encoded, and turned into keys and values."""

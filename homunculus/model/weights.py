@@ -51,7 +51,7 @@ def save_weights(
         model.tokenizer.save(beside / VOCABULARY)
         (beside / ABOUT).write_text(json.dumps(known, indent=1) + "\n")
         for path in (*beside.iterdir(), beside):
-            _on_disk(path)
+            on_disk(path)
         _replace(folder, beside)
     except (OSError, SafetensorError) as error:
         raise OutputError(f"cannot write {folder} ({error}): make room or write elsewhere with --out") from None
@@ -64,7 +64,7 @@ def _replace(folder: Path, new: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
         folder.rename(old)
     new.rename(folder)
-    _on_disk(folder.parent)
+    on_disk(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -143,7 +143,8 @@ def _shards(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
     return shards
 
 
-def _on_disk(path: Path) -> None:
+def on_disk(path: Path) -> None:
+    """What was written to a file, or into a folder, is on the disk when this returns."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -14,7 +14,7 @@ from homunculus.geometry import Size
 from homunculus.model.vlm import CompactVLM, look
 from homunculus.train.pool import Pool
 from homunculus.train.samples import Samples
-from homunculus.train.score import scorer_loss, truth_of
+from homunculus.train.score import peak_inside, predicted, truth_of
 
 BATCH = 16  # images at a time
 
@@ -45,7 +45,6 @@ class Check:
         number = [i % len(pool.asked_of[slot]) for slot in range(images) for i in range(each)]
         slot = torch.arange(images).repeat_interleave(each)
         self.samples = pool.samples(slot.to(device), torch.tensor(number, device=device), each)
-        self.right = [question.answer for question in pool.asked(self.samples)]
 
     def hits(self, model: CompactVLM) -> dict[str, float]:
         """By family, how often the peak of the predicted density lies in the true region."""
@@ -53,10 +52,7 @@ class Check:
         def hit(samples: Samples) -> list[float]:
             density = predicted(model, samples)
             truth = truth_of(samples, (density.shape[2], density.shape[1]))
-            return [
-                scorer_loss(one[None].log(), true[None])[1]["hit"].item()
-                for one, true in zip(density, truth, strict=True)
-            ]
+            return peak_inside(density, truth).float().tolist()
 
         return self._by_family("hit", hit)
 
@@ -86,13 +82,6 @@ class Check:
             for family in self.families[first : first + BATCH]:
                 found[family] += [next(values) for _ in range(self.each)]
         return {f"{family}: {name}": sum(values) / len(values) for family, values in sorted(found.items())}
-
-
-def predicted(model: CompactVLM, samples: Samples) -> Tensor:
-    """The scorer's density for every question, each image read once."""
-    features = model.scorer.features(samples.images).repeat_interleave(samples.each, dim=0)
-    scores = model.scorer(features, samples.question)
-    return scores.flatten(1).softmax(-1).view_as(scores)
 
 
 def part(samples: Samples, first: int, last: int) -> Samples:

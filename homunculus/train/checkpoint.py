@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from homunculus.cache.keys import content_key
 from homunculus.errors import HomunculusError, ModelError, OutputError
+from homunculus.model.weights import on_disk
 from homunculus.train.processes import like, whole
 
 KEPT = 2
@@ -143,17 +144,9 @@ def replace_file(path: Path, write: Callable[[Path], Any]) -> None:
     beside = path.with_name(f"{path.name}.part")
     try:
         write(beside)
-        _flush(beside)
+        on_disk(beside)
         os.replace(beside, path)
-        _flush(path.parent)
+        on_disk(path.parent)
     except (SafetensorError, OSError) as error:
         beside.unlink(missing_ok=True)
         raise OutputError(f"cannot write {path} ({error}): make room or write elsewhere with --out") from None
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -17,12 +17,11 @@ from homunculus.model.encoder import Cells, cells_of
 from homunculus.model.tokenizer import PAD
 from homunculus.model.vlm import CompactVLM, look
 from homunculus.structures import rectangular
-from homunculus.train.check import predicted
 from homunculus.train.curriculum import Phase, Showing, showing
 from homunculus.train.densities import corrupted
 from homunculus.train.pool import Pool
 from homunculus.train.samples import Samples
-from homunculus.train.score import fill, truth_of
+from homunculus.train.score import fill, predicted, truth_of
 
 
 def answer_loss(

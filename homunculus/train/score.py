@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from homunculus.model.scorer import as_density
 from homunculus.model.vlm import CompactVLM
 from homunculus.train.densities import true_density
 from homunculus.train.pool import Pool
@@ -30,10 +31,25 @@ def scorer_loss(
     target = truth.flatten(1)
     loss = -(target * log_density).sum(1) / target.sum(1).clamp_min(1e-9)
     with torch.no_grad():
-        hit = target.gather(1, log_density.argmax(1, keepdim=True)) > 0
+        hit = peak_inside(scores, truth)
         grown = F.max_pool2d((truth > 0).float()[:, None], 3, stride=1, padding=1).flatten(1)
         mass = (log_density.exp() * grown).sum(1)
     return loss.mean(), {"hit": hit.float().mean(), "mass": mass.mean()}
+
+
+def peak_inside(scores: Float[Tensor, "b gh gw"], truth: Float[Tensor, "b gh gw"]) -> Bool[Tensor, " b"]:
+    """Whether the highest leaf of each map is one that the true region covers, if only in part.
+
+    >>> peak_inside(torch.eye(2)[None], torch.tensor([[[0.0, 1], [1, 0]]])).item()
+    False
+    """
+    return truth.flatten(1).gather(1, scores.flatten(1).argmax(1, keepdim=True))[:, 0] > 0
+
+
+def predicted(model: CompactVLM, samples: Samples) -> Float[Tensor, "b gh gw"]:
+    """The scorer's density for every question, each image read once."""
+    features = model.scorer.features(samples.images).repeat_interleave(samples.each, dim=0)
+    return as_density(model.scorer(features, samples.question))
 
 
 class Scoring:

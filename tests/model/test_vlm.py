@@ -1,6 +1,5 @@
 """The whole model: budgets kept by every allocator, any size and precision, and four answers learned by heart."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from homunculus.relevance.gaze import peak
 from tests.model.tiny import TOKENIZER, answers, close, model, noise, questions, tokens
 
 SEPARATE = [name for name in homunculus.allocators() if not get_allocator(name).batchwide]
-NEEDS = {"atlas": "skimage"}  # what core does not bring
 
 
 # ----------------------------------------------------------------------------------------------------------------- look
@@ -30,8 +28,6 @@ NEEDS = {"atlas": "skimage"}  # what core does not bring
 @pytest.mark.parametrize("name", SEPARATE)
 @pytest.mark.parametrize(("size", "budget"), [((256, 256), 100), ((500, 300), 273)])
 def test_every_allocator_keeps_the_budget_and_is_read(name, size, budget):
-    if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
-        pytest.skip(f"{name} needs {NEEDS[name]}")
     width, height = size
     images = noise(2, width, height)
     found = look(images, torch.rand(2, 20, 30) ** 4, budget, name)

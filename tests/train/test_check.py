@@ -7,7 +7,8 @@ from homunculus.model.config import tiny
 from homunculus.model.tokenizer import EOS
 from homunculus.model.vlm import CompactVLM
 from homunculus.train import check as checking
-from homunculus.train.check import Check, part, predicted, same_letters
+from homunculus.train.check import Check, part, same_letters
+from homunculus.train.score import predicted
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def model():
 
 def test_families_without_weight_are_not_asked(check):
     assert set(check.families) <= {"scenes", "scene-text"} and len(check.families) == 6
-    assert check.samples.images.shape == (6, 3, 96, 96) and len(check.right) == len(check.samples.question) == 18
+    assert check.samples.images.shape == (6, 3, 96, 96) and len(check.samples.question) == 18
     assert check.samples.each == 3
 
 
