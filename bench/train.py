@@ -38,7 +38,7 @@ def measure(stage: Stage, model: CompactVLM, pool: Any, options: argparse.Namesp
         optimiser.zero_grad()
         return float(about["samples"])
 
-    with compiled(loss.parts, model.device, loss.fixed):
+    with compiled(loss.parts, loss.fixed, model.device):
         for step in spread:  # compiles whatever comes up
             run(step)
         wait()

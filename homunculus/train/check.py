@@ -13,14 +13,16 @@ from torch import Tensor
 from homunculus.geometry import Size
 from homunculus.model.vlm import CompactVLM, look
 from homunculus.train.pool import Pool
-from homunculus.train.samples import Samples
-from homunculus.train.score import peak_inside, predicted, truth_of
+from homunculus.train.pretrain import Pretraining
+from homunculus.train.renderers import READING
+from homunculus.train.samples import Pages, Samples
+from homunculus.train.score import TOGETHER, peak_inside, predicted, truth_of
 
-BATCH = 16  # images at a time
+READINGS = 64  # texts of an image whose letters are read
 
 
 class Check:
-    """Held-out images of some families, equally many of each, with `each` questions of every one.
+    """Held-out images of some families, equally many of each, with `each` questions of every one, and their letters.
 
     >>> check = Check({"scenes": 1.0}, images=2, each=2, size=(64, 64))
     >>> len(check.samples.question), check.families
@@ -32,19 +34,32 @@ class Check:
         families: Mapping[str, float],
         *,
         images: int = 192,
-        each: int = 4,
+        each: int = 8,
         size: Size = (1024, 1024),
         device: torch.device | str = "cpu",
         workers: int = 0,
     ) -> None:
         even = {family: 1.0 for family, weight in families.items() if weight > 0}
-        with Pool(even, size=size, capacity=images, renewed=0, split="val", device=device, workers=workers) as pool:
+        with Pool(
+            even, split="val", size=size, capacity=images, renewed=0, readings=READINGS, device=device, workers=workers
+        ) as pool:
             pool.fill()
         self.each = each
         self.families = [pool.plan.record(i)[0] for i in range(images)]
-        number = [i % len(pool.asked_of[slot]) for slot in range(images) for i in range(each)]
+        asked = [sum(question.kind != READING for question in own) for own in pool.asked_of]
+        number = [i % count for count in asked for i in range(each)]
         slot = torch.arange(images).repeat_interleave(each)
         self.samples = pool.samples(slot.to(device), torch.tensor(number, device=device), each)
+
+        self.pages = Pages(self.samples.images, pool.rows.letters.long())
+
+    def letters(self, pretraining: Pretraining) -> dict[str, float]:
+        """The share of letters that are right."""
+        found = []
+        for first in range(0, len(self.families), TOGETHER):
+            _, about = pretraining.lessons(Pages(*(values[first : first + TOGETHER] for values in self.pages)), first)
+            found.append(about.get("letters", torch.tensor(torch.nan)))
+        return {"letters": torch.stack(found).mean().item()}
 
     def hits(self, model: CompactVLM) -> dict[str, float]:
         """By family, how often the peak of the predicted density lies in the true region."""
@@ -77,9 +92,9 @@ class Check:
 
     def _by_family(self, name: str, measure: Callable[[Samples], list[float]]) -> dict[str, float]:
         found: dict[str, list[float]] = defaultdict(list)
-        for first in range(0, len(self.families), BATCH):
-            values = iter(measure(part(self.samples, first, min(first + BATCH, len(self.families)))))
-            for family in self.families[first : first + BATCH]:
+        for first in range(0, len(self.families), TOGETHER):
+            values = iter(measure(part(self.samples, first, min(first + TOGETHER, len(self.families)))))
+            for family in self.families[first : first + TOGETHER]:
                 found[family] += [next(values) for _ in range(self.each)]
         return {f"{family}: {name}": sum(values) / len(values) for family, values in sorted(found.items())}
 

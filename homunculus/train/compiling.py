@@ -16,14 +16,16 @@ OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {"triton.coalesce_ti
 
 
 @contextmanager
-def compiled(modules: Iterable[nn.Module], device: torch.device, fixed: bool = False) -> Iterator[None]:
+def compiled(modules: Iterable[nn.Module], fixed: Iterable[nn.Module], device: torch.device) -> Iterator[None]:
     """While this lasts, these modules run compiled if the device is a GPU; on others they stay as they are.
 
-    Sizes that change are left open once they do, unless they are `fixed`: then each is compiled for itself.
+    Sizes that change are left open once they do; for the modules that are `fixed` each is compiled for itself, since
+    convolutions of open sizes cannot be.
     """
-    chosen = list(modules) if device.type == "cuda" else []
-    for module in chosen:
-        module.forward = torch.compile(module.forward, dynamic=False if fixed else None, options=OPTIONS)  # type: ignore[method-assign]
+    ways = ((modules, None), (fixed, False))
+    chosen = {module: dynamic for group, dynamic in ways for module in group} if device.type == "cuda" else {}
+    for module, dynamic in chosen.items():
+        module.forward = torch.compile(module.forward, dynamic=dynamic, options=OPTIONS)  # type: ignore[method-assign]
     try:
         yield
     finally:

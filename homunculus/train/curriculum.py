@@ -65,7 +65,9 @@ MIX = Phase(
     readings=0.2,
 )
 SETTLE = Phase(0.2, {150: 1.0, 273: 8.0, 512: 1.0}, ALL, {"corrupted": 0.2, "predicted": 0.8})
-WHOLE = Phase(1.0, {4096: 1.0}, {"uniform": 1.0}, {"corrupted": 0.3, "predicted": 0.7})
+WHOLE = Phase(  # every leaf, and now and then fewer, so that these are not unlearned
+    1.0, {4096: 0.7, 273: 0.3}, {"uniform": 0.4, "foveated-pyramid": 0.6}, {"corrupted": 0.3, "predicted": 0.7}
+)
 READING = (BEGIN, LEARN, MIX, SETTLE)
 
 

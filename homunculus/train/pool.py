@@ -1,8 +1,8 @@
 """Images kept on the device that trains, with their questions, renewed a few at a time while training goes on.
 
 What lies in the pool at a step is a pure function of the arguments and the step, and what is drawn at a step of that:
-a run that is resumed sees what it would have seen, with any number of workers. Record i lies in slot i % capacity; at
-step s these are records s * renewed ... s * renewed + capacity - 1 of the stream.
+a run that is resumed sees what it would have seen, with any number of workers. At step s the first s * renewed + first
+records of the stream have come and the last `capacity` of them are there, record i in slot i % capacity.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,9 @@ from homunculus.train.samples import Pages, Samples, sent
 
 
 class Pool:
-    """Records of some families, mixed by weight, in `capacity` slots on a device; `renewed` of them change each step.
+    """Records of some families, mixed by weight, in `capacity` slots on a device; `renewed` of them come each step.
+
+    `first` are there at step 0, by default as many as there is room for: fewer begin sooner.
 
     `workers` processes draw ahead of need; with none the caller draws. Process `part` of `parts` has its share of one
     stream. Of each image at most `questions` are kept, and tokens beyond the longest question or answer are cut. Of the
@@ -51,6 +53,7 @@ class Pool:
         parts: int = 1,
         questions: int = 24,
         renewed: int = 8,
+        first: int | None = None,
         longest_question: int = 48,
         longest_answer: int = 64,
         clean: bool = False,
@@ -63,6 +66,9 @@ class Pool:
             raise DataError(f"the weights {dict(families)} choose no family: give at least one that is above 0")
         if not 0 <= renewed <= capacity or capacity < 1:
             raise DataError(f"cannot renew {renewed} of {capacity} images a step: give 0 <= renewed <= capacity")
+        first = capacity if first is None else first
+        if not 1 <= first <= capacity:
+            raise DataError(f"cannot begin with {first} of {capacity} images: give 1 <= first <= capacity")
         if not 0 <= part < parts:
             raise DataError(f"there is no part {part} of {parts}: parts are counted from 0")
         if min(questions, longest_question, longest_answer, *size) < 1 or workers < 0:
@@ -81,7 +87,7 @@ class Pool:
             spelled,
             readings,
         )
-        self.capacity, self.renewed, self.device = capacity, renewed, torch.device(device)
+        self.capacity, self.renewed, self.first, self.device = capacity, renewed, first, torch.device(device)
         self.rows = Rows.empty(self.plan, capacity, self.device)
         self.asked_of: list[tuple[Question, ...]] = [()] * capacity  # what can be asked of each slot's image
         self.waited = 0.0  # seconds in which `advance` had no next record
@@ -90,18 +96,18 @@ class Pool:
         self._next: int | None = None  # the record that `advance` takes first
         cuda = self.device.type == "cuda"
         self._beside = torch.cuda.Stream(self.device) if cuda else None  # copies pass while the device works
-        # Of three steps' records one is being drawn, one is ready and one is being copied.
-        self._renderers = Renderers(self.plan, workers, 3 * renewed, pinned=cuda) if workers else None
+        # The host runs a few steps ahead of the device, which copies their records only when it comes to them.
+        self._renderers = Renderers(self.plan, workers, 6 * renewed, pinned=cuda) if workers else None
 
     def fill(self, step: int = 0, progress: Callable[[int], Any] | None = None) -> None:
         """Bring the pool to its state at a step, drawing only what it does not hold; tell `progress` of each record."""
-        first, self._next = step * self.renewed, None
-        for number in range(first, first + self.capacity):
+        end, self._next = step * self.renewed + self.first, None
+        for number in range(max(0, end - self.capacity), end):
             if self._holds[number % self.capacity] != number:
                 self._put(number)
             if progress is not None:
                 progress(1)
-        self._next = first + self.capacity
+        self._next = end
 
     def advance(self) -> None:
         """One step on: the next records take the slots of the oldest. Waits where workers are late.
@@ -118,12 +124,12 @@ class Pool:
         Any image is as likely as another, and then any question of it; none twice while there are others. With
         `readings` texts are to be read instead where an image has any: of these the shortest, this share of them.
         """
-        self._start()
+        held = min(self._start(), self.capacity)
         if count < 1 or each < 1 or count % each:
             raise DataError(f"cannot draw {count} questions, {each} of each image: give a multiple of {each}")
         images, most = count // each, self.plan.rows
         chance = Dice("draw", self.plan.seed, step, self.plan.part).array(images * (1 + most))
-        slot = (chance[:images] * self.capacity).astype(np.int64)
+        slot = (chance[:images] * held).astype(np.int64)
         all_of, read = self._counts[slot].T[..., None]  # [images, 1] each
         reads = (readings > 0) & (read > 0)
         first = np.where(reads, all_of - read, 0)
@@ -145,9 +151,9 @@ class Pool:
 
     def pages(self, count: int, step: int) -> Pages:
         """Random images whole, with the letters on them; the same for the same step."""
-        self._start()
+        held = min(self._start(), self.capacity)
         chance = Dice("pages", self.plan.seed, step, self.plan.part).array(count)
-        slot = sent(torch.from_numpy((chance * self.capacity).astype(np.int64)), self.device)
+        slot = sent(torch.from_numpy((chance * held).astype(np.int64)), self.device)
         self._await_copies()
         images = self.rows.images.index_select(0, slot).permute(0, 3, 1, 2)
         return Pages(images, self.rows.letters.index_select(0, slot).long())

@@ -21,7 +21,7 @@ from homunculus.model.vlm import CompactVLM, look
 from homunculus.structures import Allocation, rectangular
 from homunculus.train.pool import Pool
 from homunculus.train.read import untold
-from homunculus.train.samples import sent
+from homunculus.train.samples import Pages, sent
 from homunculus.train.score import fill
 
 Lesson = Literal["letters", "bands", "both"]
@@ -141,7 +141,8 @@ class Pretraining(nn.Module):
             raise ModelError(f"no lesson '{lesson}': choose one of {', '.join(get_args(Lesson))}")
         self.model, self.lesson, self.budget, self.batch, self.offset = model, lesson, budget, batch, offset
         self.pools = list(pools)
-        self.parts, self.fixed = list(model.encoder.blocks), False  # what is compiled
+        self.parts = list(model.encoder.blocks)  # what is compiled
+        self.fixed: list[nn.Module] = []
         self.dtype = torch.bfloat16 if model.device.type == "cuda" else torch.float32
         width = model.config.width
         self.letters = nn.Linear(width, SLOTS * FIRST_PIECE, device=model.device)
@@ -154,6 +155,11 @@ class Pretraining(nn.Module):
         pool = self.pools[(self.offset + step) % len(self.pools)]
         pages = pool.pages(self.batch, self.offset + step)
         pool.advance()
+        loss, about = self.lessons(pages, step)
+        return loss, about | {"samples": float(self.batch), "waited": pool.waited}
+
+    def lessons(self, pages: Pages, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss on some pages, and what share of their letters is right; chance follows from the step."""
         height, width = pages.images.shape[-2:]
         leaf = self.model.config.leaf
         with torch.no_grad():
@@ -166,8 +172,7 @@ class Pretraining(nn.Module):
             hidden = sent(hidden, tokens.patches.device) & (self.lesson != "letters")
             seen = tokens.patches.masked_fill(hidden[:, :, None, None, None], 0.5)
         features = self.model.encoder(seen, cells)
-        about: dict[str, Tensor | float] = {"samples": float(self.batch), "waited": pool.waited}
-        losses = []
+        about, losses = {}, []
         if self.lesson != "bands":
             logits = self.letters(features).unflatten(-1, (SLOTS, FIRST_PIECE))
             targets = letter_targets(pages.letters, allocation)

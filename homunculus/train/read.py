@@ -21,7 +21,7 @@ from homunculus.train.curriculum import Phase, Showing, showing
 from homunculus.train.densities import corrupted
 from homunculus.train.pool import Pool
 from homunculus.train.samples import Samples
-from homunculus.train.score import fill, predicted, truth_of
+from homunculus.train.score import TOGETHER, fill, predicted, truth_of
 
 
 def answer_loss(
@@ -58,8 +58,8 @@ class Reading:
         self.seed, self.offset = seed, offset
         layers = cast(Sequence[Layer], model.decoder.layers)
         remembering = [layer.attention.keys_values for layer in layers]
-        self.parts = [*model.encoder.blocks, *layers, *remembering]  # what is compiled
-        self.fixed = False  # budgets change
+        self.parts = [*model.encoder.blocks, *layers, *remembering]  # what is compiled: budgets change
+        self.fixed = [model.scorer.stem, *model.scorer.blocks]
         self.dtype = torch.bfloat16 if model.device.type == "cuda" else torch.float32
 
     def begin(self, step: int) -> None:
@@ -68,8 +68,7 @@ class Reading:
     def __call__(self, step: int) -> tuple[Tensor, dict[str, Tensor | float]]:
         shown = showing(self.phases, self.steps, step, self.seed)
         pool = self.pools[(self.offset + step) % len(self.pools)]
-        count = min(self.largest, self.tokens // shown.budget) // self.each * self.each
-        samples = pool.draw(max(self.each, count), self.offset + step, self.each, shown.readings)
+        samples = pool.draw(self.count(shown.budget), self.offset + step, self.each, shown.readings)
         pool.advance()
         images = samples.images.repeat_interleave(self.each, dim=0)
         leaf = self.model.config.leaf
@@ -82,6 +81,12 @@ class Reading:
         logits = self.model.decoder(self.model.decoder.remember(features, cells), samples.question, samples.answer)
         loss, about = answer_loss(logits, samples.answer)
         return loss, about | {"samples": float(len(images)), "waited": pool.waited}
+
+    def count(self, budget: int) -> int:
+        """The samples of a step: whole groups of images that the scorer reads together, where there are so many."""
+        most, group = min(self.largest, self.tokens // budget), TOGETHER * self.each
+        unit = group if most >= group else self.each
+        return max(unit, most // unit * unit)
 
     def relevance(self, samples: Samples, shown: Showing, step: int) -> Float[Tensor, "b gh gw"]:
         height, width = samples.images.shape[-2:]

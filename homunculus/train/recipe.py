@@ -49,8 +49,9 @@ class Recipe:
     stages: tuple[Stage, ...]
     families: Mapping[str, float] = field(default_factory=lambda: dict(FAMILIES))
     sizes: tuple[Size, ...] = ((1024, 1024),)
-    capacity: int = 8192  # images kept, of each size
-    renewed: int = 12  # of them at each step
+    capacity: int = 4096  # images kept, of each size
+    first: int | None = None  # of them at the first step; None is all
+    renewed: int = 6  # that come at each step
     readings: int = 64  # texts of an image that can be read without being asked for
     spelled: float = 0.1  # words in questions that are given in letters
     checked: int = 0  # held-out images that score and read stages are checked by
@@ -63,13 +64,14 @@ def speedrun() -> Recipe:
     return Recipe(
         small(),
         (
-            Stage("letters", "pretrain", Settings(2000, rate=1e-3)),
-            Stage("score", "score", Settings(3500, rate=1e-3), options={"images": 32, "each": 8}),
+            Stage("letters", "pretrain", Settings(1500, rate=1e-3)),
+            Stage("score", "score", Settings(3000, rate=1e-3)),
             Stage("read", "read", Settings(9000, rate=8e-4, warmup=300), READING),
-            Stage("whole", "read", Settings(500, rate=1e-4, warmup=50), (WHOLE,), {"tokens": 32 * 4096}),
+            Stage("whole", "read", Settings(700, rate=1e-4, warmup=50), (WHOLE,), {"tokens": 32 * 4096}),
         ),
+        first=1024,
         checked=192,
-        check_every=1500,
+        check_every=1000,
     )
 
 
@@ -136,7 +138,7 @@ def follow(
             torch.manual_seed(seed)  # also what a stage adds to the model follows from the seed
             loss, trained = stage_loss(stage, model, pools[0], _before(recipe, stage))
             step = loss if len(pools) == 1 else InParts(loss, pools)
-            with compiled(loss.parts, model.device, loss.fixed):
+            with compiled(loss.parts, loss.fixed, model.device):
                 outcome = fit(
                     loss if isinstance(loss, nn.Module) else model,
                     step,
@@ -145,7 +147,7 @@ def follow(
                     name=stage.name,
                     trained=trained,
                     begin=step.begin,
-                    evaluate=_evaluation(check, stage, model),
+                    evaluate=_evaluation(check, stage, model, loss),
                     evaluate_every=recipe.check_every,
                     minutes=None if until is None else (until - time.monotonic()) / 60,
                 )
@@ -163,11 +165,18 @@ def _check(recipe: Recipe, device: str, workers: int) -> Check:
     return Check(recipe.families, images=recipe.checked, size=recipe.sizes[0], device=device, workers=workers)
 
 
-def _evaluation(check: Check | None, stage: Stage, model: CompactVLM) -> Callable[[int], dict[str, float]] | None:
+def _evaluation(
+    check: Check | None, stage: Stage, model: CompactVLM, loss: Any
+) -> Callable[[int], dict[str, float]] | None:
     """What is measured on held-out images now and then."""
-    if check is None or stage.kind == "pretrain":
+    if check is None:
         return None
-    return lambda _: check.hits(model) if stage.kind == "score" else check.answers(model)
+    ways = {
+        "pretrain": lambda _: check.letters(loss),
+        "score": lambda _: check.hits(model),
+        "read": lambda _: check.answers(model),
+    }
+    return ways[stage.kind]
 
 
 def _done(out: Path, stage: Stage) -> Path:
@@ -197,6 +206,7 @@ def make_pool(
         device=device,
         workers=workers,
         renewed=recipe.renewed,
+        first=recipe.first if capacity is None else None,
         readings=recipe.readings,
         spelled=recipe.spelled,
         seed=seed,

@@ -27,12 +27,9 @@ from homunculus.geometry import Size
 from homunculus.model.tokenizer import EOS, default_tokenizer, words_of
 
 BOXES = 9  # of a question; our families have no more
-READ, READING = (
-    "Read this.",
-    "reading",
-)  # what is asked where a text is only to be read, and the kind of such a question
+READ, READING = "Read this.", "reading"  # asked where a text is only to be read, and the kind of such a question
 LONGEST_READING = 40  # letters
-AHEAD = 4  # records that are under way for each worker, at least
+AHEAD = 2  # records that are under way for each worker
 
 _DIED = "a worker died, perhaps of too little memory: repeat with fewer workers"
 
@@ -171,11 +168,12 @@ def _numbers(text: str, dice: Dice, spelled: float) -> list[int]:
 class Renderers:
     """Worker processes that draw a plan's records ahead of need; `take` hands them over one by one.
 
-    `rows` is the shared memory, at least `ahead` places of it. With `pinned` a CUDA device can copy from it by itself.
+    `rows` is the shared memory: two places for each worker, and `ahead` for records that are done. With `pinned` a CUDA
+    device can copy from it by itself.
     """
 
     def __init__(self, plan: Plan, workers: int, ahead: int = 0, pinned: bool = False) -> None:
-        places = max(ahead, AHEAD * workers)
+        places = ahead + AHEAD * workers
         try:
             self.rows = Rows(*(values.share_memory_() for values in Rows.empty(plan, places)))
         except RuntimeError as error:

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from homunculus.model.scorer import as_density
 from homunculus.model.vlm import CompactVLM
 from homunculus.train.densities import true_density
 from homunculus.train.pool import Pool
 from homunculus.train.samples import Samples
+
+TOGETHER = 32  # images
 
 
 def scorer_loss(
@@ -47,20 +49,25 @@ def peak_inside(scores: Float[Tensor, "b gh gw"], truth: Float[Tensor, "b gh gw"
 
 
 def predicted(model: CompactVLM, samples: Samples) -> Float[Tensor, "b gh gw"]:
-    """The scorer's density for every question, each image read once."""
-    features = model.scorer.features(samples.images).repeat_interleave(samples.each, dim=0)
-    return as_density(model.scorer(features, samples.question))
+    """The scorer's density for every question, each image read once; `TOGETHER` images at a time, a size to compile."""
+    found = []
+    for images, questions in zip(
+        samples.images.split(TOGETHER), samples.question.split(TOGETHER * samples.each), strict=True
+    ):
+        features = model.scorer.features(images).repeat_interleave(samples.each, dim=0)
+        found.append(as_density(model.scorer(features, questions)))
+    return torch.cat(found)
 
 
 class Scoring:
     """The loss of a step, for `loop.fit`."""
 
     def __init__(
-        self, model: CompactVLM, pools: Sequence[Pool], images: int = 32, each: int = 8, offset: int = 0
+        self, model: CompactVLM, pools: Sequence[Pool], images: int = TOGETHER, each: int = 8, offset: int = 0
     ) -> None:
         self.model, self.pools, self.images, self.each, self.offset = model, pools, images, each, offset
-        self.parts = [model.scorer.stem, *model.scorer.blocks]  # what is compiled, by size: convolutions cannot be else
-        self.fixed = True
+        self.parts: list[nn.Module] = []
+        self.fixed = [model.scorer.stem, *model.scorer.blocks]  # what is compiled
 
     def begin(self, step: int) -> None:
         fill(self.pools, self.offset + step)

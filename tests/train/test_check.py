@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from homunculus.model.config import tiny
-from homunculus.model.tokenizer import EOS
-from homunculus.model.vlm import CompactVLM
+from homunculus.model.tokenizer import EOS, FIRST_PIECE, PAD
+from homunculus.model.vlm import CompactVLM, look
 from homunculus.train import check as checking
 from homunculus.train.check import Check, part, same_letters
+from homunculus.train.pretrain import Pretraining, letter_targets, text_density
 from homunculus.train.score import predicted
 
 
@@ -35,7 +36,7 @@ def test_parts_are_slices(check):
 
 
 def test_hits_are_those_of_each_question_alone(check, model, monkeypatch):
-    monkeypatch.setattr(checking, "BATCH", 4)
+    monkeypatch.setattr(checking, "TOGETHER", 4)
     expected = {}
     density = predicted(model, check.samples)
     for i, family in enumerate(check.families):
@@ -56,13 +57,31 @@ def test_answers_count_what_is_written_right(check, model, monkeypatch):
         letters = answers.clone()
 
     Wrote.letters[0, 0] += 1
-    monkeypatch.setattr(checking, "BATCH", 6)
+    monkeypatch.setattr(checking, "TOGETHER", 6)
     monkeypatch.setattr(CompactVLM, "read", lambda *_: Wrote)
     found = check.answers(model, 64)
     first = check.families[0]
     count = 3 * check.families.count(first)
     assert found[f"{first}: true"] == found[f"{first}: predicted"] == pytest.approx(1 - 1 / count)
     assert all(value == 1.0 for name, value in found.items() if not name.startswith(first + ":"))
+
+
+def test_letters_of_pages_nobody_trains_on(model):
+    """Chance for a model that was never trained; all of them for heads that know."""
+    check = Check({"documents": 1.0}, images=2, each=1, size=(512, 512))
+    pretraining = Pretraining(model, [], budget=128)
+    assert 0 <= check.letters(pretraining)["letters"] < 0.2
+    targets = []
+
+    class Knows(torch.nn.Module):
+        def forward(self, features):
+            density = text_density(check.pages.letters, (512, 512), (32, 32), 0)
+            tokens = look(check.pages.images, density, 128, "foveated-pyramid")
+            targets.append(letter_targets(check.pages.letters, tokens.allocation))
+            return torch.nn.functional.one_hot(targets[-1], FIRST_PIECE).float().flatten(2)
+
+    pretraining.letters = Knows()
+    assert check.letters(pretraining) == {"letters": 1.0} and (targets[0] != PAD).any()
 
 
 def test_letters_must_be_the_same_to_the_end():

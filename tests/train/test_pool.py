@@ -60,6 +60,17 @@ def test_advancing_is_filling_later(steps):
     assert same(walked, filled(step=1))
 
 
+def test_a_pool_may_begin_with_fewer_and_grow():
+    """What is drawn is there; once it is full it is like any other that has come as far."""
+    pool, seen = filled(first=2, capacity=6, renewed=2), []
+    for step in range(5):
+        seen.append(set(pool.draw(64, step).slot.tolist()))
+        assert same(pool, filled(first=2, capacity=6, renewed=2, step=step))
+        pool.advance()
+    assert seen == [{0, 1}, {0, 1, 2, 3}, *[set(range(6))] * 3]
+    assert same(pool, filled(capacity=6, renewed=2, step=3))
+
+
 def test_families_come_by_their_weights():
     plan = Pool({"scenes": 3.0, "scene-text": 1.0, "documents": 0.0}, size=(8, 8), capacity=1, renewed=0).plan
     names = [plan.record(number)[0] for number in range(4000)]
