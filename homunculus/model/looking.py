@@ -30,7 +30,7 @@ from homunculus.model.scorer import as_density
 from homunculus.model.vlm import CompactVLM
 from homunculus.relevance import relevance as relevance_of
 from homunculus.relevance.gaze import peak
-from homunculus.structures import Allocation, View, VisualTokens, rectangular
+from homunculus.structures import CELL_FIELDS, Allocation, View, VisualTokens, rectangular
 from homunculus.unseen import RADIUS, left_to_see, next_fixation, shown_level
 
 COMBINE = ("tree", "concat", "best")
@@ -74,8 +74,12 @@ class LearnedRelevance:
     @torch.no_grad()
     def __call__(self, images: Shaped[Tensor, "b 3 h w"], questions: Sequence[str]) -> Float[Tensor, "b gh gw"]:
         if self._seen is None or self._seen[0] is not images:
-            self._seen = images, self.model.scorer.features(images)
+            self._seen = images, self.features(images)
         return as_density(self.model.scorer(self._seen[1], question_ids(self.model, questions)))
+
+    def features(self, images: Shaped[Tensor, "b 3 h w"]) -> Float[Tensor, "b gh gw c"]:
+        """What the scorer makes of the images before any question is asked."""
+        return self.model.scorer.features(images)
 
 
 def question_ids(model: CompactVLM, questions: Sequence[str]) -> Int64[Tensor, "b q"]:
@@ -152,7 +156,8 @@ def saccades(
         shown = torch.minimum(shown, shown_level(allocation))  # by any look so far
         memories = [*(memories if combine == "concat" else []), model.see(observer.tokens(allocation))]
         said = reader.read(side_by_side(memories), range(len(images)))
-        looks = {i: Look(*said[i], allocation.select([i]), view.relevance[i], gaze[i]) for i in going}
+        cells = one_by_one(allocation)
+        looks = {i: Look(*said[i], cells[i], view.relevance[i], gaze[i]) for i in going}
         yield looks
         going = unsure_of(looks, threshold)
         if not going:
@@ -175,23 +180,28 @@ def refinements(
     model, leaf = reader.model, reader.model.config.leaf
     view = make_view(images, list(reader.questions), max(budgets), relevance=reader.source, leaf=leaf, validate=False)
     gaze = first_fixations(fixations, peak(view.density, view.image_size))
-    points = [own[own[:, 2] > 0, :2].tolist() for own in gaze]
+    points = [[(x, y) for x, y, weight in own if weight > 0] for own in gaze.tolist()]
     how: dict[str, Any] = {"allocator": allocator, "relevance": view.density, "leaf": leaf, "validate": False}
     going = list(range(len(images)))
     for tokens in progressive(images, None, budgets, points, **how, **options):
         allocation = rectangular(tokens.allocation).select(going)
         memory = model.see(VisualTokens(tokens.patches[going], allocation))
-        said = zip(
-            going,
-            reader.read(memory, going),
-            map(allocation.select, [[place] for place in range(len(going))]),
-            strict=True,
-        )
+        said = zip(going, reader.read(memory, going), one_by_one(allocation), strict=True)
         looks = {i: Look(*words, cells, view.relevance[i], gaze[i]) for i, words, cells in said}
         yield looks
         going = unsure_of(looks, threshold)
         if not going:
             return
+
+
+def one_by_one(allocation: Allocation) -> list[Allocation]:
+    """The allocation of each image of a batch, none of it copied: a batch is cut as fast as one image is selected."""
+    parts = {name: getattr(allocation, name).split(1) for name in (*CELL_FIELDS, "gaze")}
+    places = zip(allocation.image_sizes, allocation.grids, strict=True)
+    return [
+        replace(allocation, image_sizes=(size,), grids=(grid,), **{name: own[i] for name, own in parts.items()})
+        for i, (size, grid) in enumerate(places)
+    ]
 
 
 def unsure_of(looks: dict[int, Look], threshold: float | None) -> list[int]:

@@ -115,6 +115,30 @@ def read_about(folder: Path) -> dict[str, Any]:
         raise ModelError(f"{folder / ABOUT} is damaged: train again or fetch the folder anew") from None
 
 
+def add_about(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Keep more beside weights that are there, such as a calibration; what is known by the same name is replaced.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from homunculus.model.config import tiny
+    >>> with TemporaryDirectory() as here:
+    ...     save_weights(CompactVLM(tiny()), Path(here) / "weights", {"made": "here"})
+    ...     add_about(Path(here) / "weights", {"calibration": {"slope": 0.5, "offset": -1.0}})
+    ...     load_model(Path(here) / "weights").calibration, read_about(Path(here) / "weights")["about"]["made"]
+    (Calibration(slope=0.5, offset=-1.0), 'here')
+    """
+    folder = weights_in(folder)
+    known = read_about(folder)
+    known["about"] = {**known["about"], **facts}
+    beside = folder / (ABOUT + ".new")
+    try:
+        beside.write_text(json.dumps(known, indent=1) + "\n")
+        on_disk(beside)
+        beside.replace(folder / ABOUT)  # the old one or the new one, never half of it
+        on_disk(folder)
+    except OSError as error:
+        raise OutputError(f"cannot write into {folder} ({error}): make room or copy it to where you may") from None
+
+
 def _tensors(folder: Path) -> dict[str, Tensor]:
     folder = weights_in(folder)
     count = read_about(folder)["shards"]

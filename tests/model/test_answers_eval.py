@@ -1,6 +1,8 @@
 """The evaluation of answers: what each measure says against hand-made cases, the order of questions, going on."""
 
+import copy
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +15,24 @@ from homunculus.data.dice import Dice
 from homunculus.data.documents.words import DATE_SHAPES, Words
 from homunculus.errors import HomunculusError
 from homunculus.eval import answers as benchmark
-from homunculus.eval.answers import EACH, Plan, evaluate, exactly, grounding
+from homunculus.eval.answers import (
+    EACH,
+    Kept,
+    OncePerImage,
+    Plan,
+    answered,
+    evaluate,
+    exactly,
+    grounding,
+    to_ask,
+    weights_key,
+)
 from homunculus.eval.answers_table import HEADER, answer_type, summarise, to_cells, to_markdown
 from homunculus.eval.metrics import anls
 from homunculus.model.answer import answer
+from homunculus.model.calibration import Calibration
 from homunculus.model.config import tiny
+from homunculus.model.looking import LearnedRelevance
 from homunculus.model.vlm import CompactVLM
 
 QUICK = {"size": (256, 256), "budget": 32, "longest": 4, "workers": 0, "batch": 3}
@@ -60,7 +75,7 @@ def test_a_stopped_run_goes_on(model, tmp_path, monkeypatch):
     assert [row["key"] for row in again] == [row["key"] for row in whole]
     assert [row["said"] for row in again] == [row["said"] for row in whole]
     assert drawn == [1, 2] and sum(ticks) == 9
-    assert len(file.read_text().splitlines()) == 9
+    assert len(file.read_text().splitlines()) == 1 + 9  # the first says what was asked
     drawn.clear()
     assert evaluate(model, "scenes", questions=9, file=file, **QUICK) == again
     assert drawn == [2]  # an image of which one question was asked may have more
@@ -72,10 +87,58 @@ def test_rows_of_other_settings_and_weights_do_not_count(model, tmp_path):
     evaluate(model, "scenes", questions=2, file=file, relevance="uniform", **QUICK)
     other = CompactVLM(tiny())
     evaluate(other, "scenes", questions=2, file=file, **QUICK)
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    assert len(rows) == 6 and len({row["mark"] for row in rows}) == 3
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert sum("key" in line for line in lines) == 6 and len({line["mark"] for line in lines}) == 3
     evaluate(model, "scenes", questions=2, file=file, relevance="uniform", **(QUICK | {"batch": 2}))
-    assert len(file.read_text().splitlines()) == 6  # the batch is no setting of an answer
+    assert len(file.read_text().splitlines()) == len(lines)  # the batch is no setting of an answer
+
+
+def test_a_file_says_what_its_rows_are(model, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    rows = evaluate(model, "scenes", questions=2, file=file, relevance="uniform", **QUICK)
+    kept = Kept(file)
+    (about,) = kept.settings.values()
+    assert list(kept.rows[about["mark"]].values()) == rows and about["weights"] == weights_key(model)
+    assert (about["family"], about["relevance"], about["size"]) == ("scenes", "uniform", [256, 256])
+    assert about["how"] == {"longest": 4} and about["dtype"] == "float32"
+
+
+def test_marks_know_all_that_answers_depend_on(model):
+    plan = Plan("scenes")
+    others = [replace(plan, **change) for change in ({"budget": 64}, {"how": {"looks": 2}}, {"dtype": "bfloat16"})]
+    marks = {one.mark("weights") for one in (plan, *others)} | {plan.mark("other weights")}
+    assert len(marks) == 5 and plan.mark("") == replace(plan, questions=7).mark("")
+    other = copy.deepcopy(model)
+    assert weights_key(other) == weights_key(model)
+    other.calibration = Calibration(0.5)  # says when looking again ends
+    assert weights_key(other) != weights_key(model)
+
+
+def test_an_image_is_scored_once_for_all_its_questions(model, monkeypatch):
+    seen = []
+    features = type(model.scorer).features
+    monkeypatch.setattr(
+        type(model.scorer), "features", lambda self, images: seen.append(len(images)) or features(self, images)
+    )
+    generator = torch.Generator().manual_seed(3)
+    images = torch.rand(3, 3, 64, 96, generator=generator)[[0, 0, 1, 2, 2]]
+    asked = ["Who?", "What is the total?", "Who?", "When?", "Where is it?"]
+    shared = OncePerImage(model, ["a", "a", "c", "b", "b"])
+    assert torch.allclose(shared(images, asked), LearnedRelevance(model)(images, asked), rtol=1e-5, atol=0)
+    drafted = shared(images, [f"{text} yes" for text in asked])
+    assert torch.allclose(
+        drafted, LearnedRelevance(model)(images, [f"{text} yes" for text in asked]), rtol=1e-5, atol=0
+    )
+    assert seen == [3, 5, 5]
+
+
+def test_bfloat16_answers_nearly_the_same(model):
+    plan = Plan("scenes", size=(256, 256), budget=64, how={"longest": 4})
+    asked = to_ask(plan, 0, benchmark._draw(plan, 0))
+    exact, rounded = (answered(model, replace(plan, dtype=dtype), asked) for dtype in ("float32", "bfloat16"))
+    for a, b in zip(exact, rounded, strict=True):
+        assert a["key"] == b["key"] and a["logp"] != b["logp"] and a["logp"] == pytest.approx(b["logp"], rel=0.05)
+        assert a["mass"] == pytest.approx(b["mass"], rel=0.1)
 
 
 def test_the_true_region_is_looked_at(model):
@@ -103,6 +166,7 @@ def test_other_ways_to_look(model):
         ({"questions": 1}, "at least 2"),
         ({"budget": 0}, "budget"),
         ({"allocator": "top"}, "unknown allocator"),
+        ({"dtype": "float16"}, "float32 or bfloat16"),
     ],
 )
 def test_plans_that_are_none(wrong, words):

@@ -230,6 +230,20 @@ def test_side_by_side_is_what_a_decoder_would_see_of_all_cells(model):
         assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(pair, other, strict=True))
 
 
+@pytest.mark.parametrize("allocator", ["foveated-pyramid", "log-polar-rings"])
+def test_one_by_one_is_each_selected(allocator):
+    whole = look(
+        torch.stack([noise(128, 96, seed) for seed in range(3)]), torch.rand(3, 6, 8), 32, allocator
+    ).allocation
+    parts = looking.one_by_one(whole)
+    assert len(parts) == 3
+    for i, part in enumerate(parts):
+        for name, value in vars(whole.select([i])).items():
+            found = getattr(part, name)
+            same = torch.equal(found.nan_to_num(-1), value.nan_to_num(-1)) if torch.is_tensor(value) else found == value
+            assert same, name
+
+
 def test_looks_end_when_all_are_sure_and_each_keeps_its_own_end(model):
     images = [noise(128, 128, seed) for seed in range(4)]
     how = {"looks": 3, "combine": "best", "budget": 32, "longest": 4}

@@ -16,7 +16,7 @@ from homunculus.model.calibration import Calibration
 from homunculus.model.config import small, tiny
 from homunculus.model.tokenizer import Tokenizer
 from homunculus.model.vlm import CompactVLM
-from homunculus.model.weights import load_model, load_weights, read_about, save_weights
+from homunculus.model.weights import add_about, load_model, load_weights, read_about, save_weights
 from tests.model.tiny import TOKENIZER, model
 
 KIBIBYTE = 1 << 10
@@ -75,6 +75,28 @@ def test_about_and_calibration_are_kept(tmp_path):
     assert load_model(tmp_path / "sure").calibration == Calibration(0.5, -1.25)
     save_weights(model(), tmp_path / "plain")
     assert load_model(tmp_path / "plain").calibration == Calibration()
+
+
+def test_more_can_be_said_of_weights_that_are_there(folder):
+    add_about(folder, {"made": "here", "calibration": {"slope": 2.0, "offset": 0.5}})
+    add_about(folder, {"calibration": {"slope": 0.5, "offset": -1.25}})
+    assert read_about(folder)["about"] == {"made": "here", "calibration": {"slope": 0.5, "offset": -1.25}}
+    found = load_model(folder)
+    assert found.calibration == Calibration(0.5, -1.25) and same(model(), found)
+    assert files(folder) == ["model-00001-of-00001.safetensors", "model.json", "vocabulary.json"]
+    with pytest.raises(ModelError, match=r"has no model.json"):
+        add_about(folder.parent, {})
+
+
+def test_a_kill_while_more_is_said_leaves_the_old_or_the_new(folder, monkeypatch):
+    for moment in range(9):
+        died = killed_at(moment, monkeypatch, lambda: add_about(folder, {"made": moment}))  # noqa: B023
+        assert read_about(folder)["about"].get("made") in ({None, moment} if died else {moment})
+        assert same(model(), load_model(folder))
+        if not died:
+            assert moment == 4  # written, on the disk, in its place, and that on the disk
+            return
+    raise AssertionError("it never came to an end")
 
 
 @settings(max_examples=20, deadline=None)  # each flushes files to the disk
@@ -194,7 +216,14 @@ def killed_at(moment: int, monkeypatch, save) -> bool:
 
             return instead
 
-        for owner, name in ((Path, "rename"), (weights.shutil, "rmtree"), (weights.os, "fsync"), (Path, "write_text")):
+        calls = [
+            (Path, "rename"),
+            (Path, "replace"),
+            (Path, "write_text"),
+            (weights.shutil, "rmtree"),
+            (weights.os, "fsync"),
+        ]
+        for owner, name in calls:
             patch.setattr(owner, name, dying(getattr(owner, name)))
         try:
             save()
