@@ -138,6 +138,10 @@ class Scorer(nn.Module):
         )
         for block in self.blocks:
             x = block(x, rows, columns, words, real)
+        return self.decided(features, x)
+
+    def decided(self, features: Float[Tensor, "b gh gw c"], x: Float[Tensor, "b sh sw c"]) -> Float[Tensor, "b gh gw"]:
+        """Each leaf alone, by what its square has found."""
         leaves = features + apart(self.part(self.norm(x)), features.shape[1], features.shape[2])
         return self.out(self.mlp(self.leaf_norm(leaves))).squeeze(-1).float()
 

@@ -9,25 +9,28 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
 
 # Looking for good tiles fails on some open sizes in torch 2.11 (an assertion in its tiling_utils).
 OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {"triton.coalesce_tiling_analysis": False}
 
+Method = Callable[..., Any]  # of a module, bound to it
+
 
 @contextmanager
-def compiled(modules: Iterable[nn.Module], fixed: Iterable[nn.Module], device: torch.device) -> Iterator[None]:
-    """While this lasts, these modules run compiled if the device is a GPU; on others they stay as they are.
+def compiled(methods: Iterable[Method], fixed: Iterable[Method], device: torch.device) -> Iterator[None]:
+    """While this lasts, these methods of modules run compiled if the device is a GPU; on others they stay as they are.
 
-    Sizes that change are left open once they do; for the modules that are `fixed` each is compiled for itself, since
+    Sizes that change are left open once they do; for methods that are `fixed` each is compiled for itself, since
     convolutions of open sizes cannot be.
     """
-    ways = ((modules, None), (fixed, False))
-    chosen = {module: dynamic for group, dynamic in ways for module in group} if device.type == "cuda" else {}
-    for module, dynamic in chosen.items():
-        module.forward = torch.compile(module.forward, dynamic=dynamic, options=OPTIONS)  # type: ignore[method-assign]
+    ways = [(method, None) for method in methods] + [(method, False) for method in fixed]
+    if device.type != "cuda":
+        ways = []
+    chosen = [(method.__self__, method.__name__, dynamic) for method, dynamic in ways]  # type: ignore[attr-defined]
+    for owner, name, dynamic in chosen:
+        setattr(owner, name, torch.compile(getattr(owner, name), dynamic=dynamic, options=OPTIONS))
     try:
         yield
     finally:
-        for module in chosen:
-            del module.forward
+        for owner, name, _ in chosen:
+            delattr(owner, name)

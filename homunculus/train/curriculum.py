@@ -74,8 +74,8 @@ READING = (BEGIN, LEARN, MIX, SETTLE)
 def showing(phases: Sequence[Phase], steps: int, step: int, seed: int = 0) -> Showing:
     """What a step of so many shows: the same whenever it is asked.
 
-    >>> showing(READING, 1000, 0).budget, showing([WHOLE], 10, 5).allocator
-    (96, 'uniform')
+    >>> showing(READING, 1000, 0).budget, showing([WHOLE], 10, 5).untold
+    (96, 0.2)
     """
     place = (step + 0.5) / steps * sum(phase.share for phase in phases)
     phase = phases[-1]

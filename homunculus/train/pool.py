@@ -158,6 +158,10 @@ class Pool:
         images = self.rows.images.index_select(0, slot).permute(0, 3, 1, 2)
         return Pages(images, self.rows.letters.index_select(0, slot).long())
 
+    def letters(self, samples: Samples) -> Int64[Tensor, "images texts length 3"]:
+        """The letters on each image, as `pages` has them."""
+        return self.rows.letters.index_select(0, samples.slot[:: samples.each]).long()
+
     def asked(self, samples: Samples) -> list[Question]:
         """The question of each sample as it was made, with all answers, kind and region. Waits for the device."""
         return [self.asked_of[i][j] for i, j in zip(samples.slot.tolist(), samples.number.tolist(), strict=True)]

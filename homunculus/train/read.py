@@ -21,7 +21,7 @@ from homunculus.train.curriculum import Phase, Showing, showing
 from homunculus.train.densities import corrupted
 from homunculus.train.pool import Pool
 from homunculus.train.samples import Samples
-from homunculus.train.score import TOGETHER, fill, predicted, truth_of
+from homunculus.train.score import TOGETHER, compiled_parts, fill, predicted, truth_of
 
 
 def answer_loss(
@@ -57,9 +57,9 @@ class Reading:
         self.tokens, self.largest, self.each = tokens, largest, each
         self.seed, self.offset = seed, offset
         layers = cast(Sequence[Layer], model.decoder.layers)
-        remembering = [layer.attention.keys_values for layer in layers]
-        self.parts = [*model.encoder.blocks, *layers, *remembering]  # what is compiled: budgets change
-        self.fixed = [model.scorer.stem, *model.scorer.blocks]
+        modules = [*model.encoder.blocks, *layers, *(layer.attention.keys_values for layer in layers)]
+        self.parts = [module.forward for module in modules]  # what is compiled, for any budget
+        self.fixed = compiled_parts(model)
         self.dtype = torch.bfloat16 if model.device.type == "cuda" else torch.float32
 
     def begin(self, step: int) -> None:

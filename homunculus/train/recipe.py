@@ -21,11 +21,13 @@ from homunculus.model.weights import load_weights, save_weights, weights_in
 from homunculus.train.check import Check
 from homunculus.train.compiling import compiled
 from homunculus.train.curriculum import LEARN, READING, WHOLE, Phase
+from homunculus.train.joint import Joint
 from homunculus.train.loop import Settings, fit
 from homunculus.train.parts import InParts, own_parts
 from homunculus.train.pool import Pool
 from homunculus.train.pretrain import Pretraining
 from homunculus.train.processes import share
+from homunculus.train.proxy import GridReading
 from homunculus.train.read import Reading
 from homunculus.train.score import Scoring
 
@@ -37,7 +39,7 @@ class Stage:
     """A part of a recipe: what is trained, on how much."""
 
     name: str
-    kind: str  # pretrain, score, read
+    kind: str  # pretrain, score, read, proxy, joint
     settings: Settings
     phases: tuple[Phase, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)  # of the stage's loss
@@ -53,6 +55,7 @@ class Recipe:
     first: int | None = None  # of them at the first step; None is all
     renewed: int = 6  # that come at each step
     readings: int = 64  # texts of an image that can be read without being asked for
+    longest_answer: int = 96  # letters; what is longer is cut
     spelled: float = 0.1  # words in questions that are given in letters
     checked: int = 0  # held-out images that score and read stages are checked by
     check_every: int = 1000  # steps
@@ -81,12 +84,15 @@ def cpu() -> Recipe:
     few = {"tokens": 8 * 96, "each": 2}
     first = replace(LEARN, budgets={64: 1.0})
     whole = replace(WHOLE, budgets={1024: 1.0}, relevance={"predicted": 1.0})
+    asked = Phase(1.0, {64: 1.0}, relevance={"predicted": 1.0})
     return Recipe(
         tiny(),
         (
             Stage("pretrain", "pretrain", quick, options={"batch": 8, "budget": 100, "lesson": "both"}),
             Stage("score", "score", quick, options={"images": 2, "each": 4}),
             Stage("read", "read", quick, (first, replace(READING[1], budgets={64: 1.0, 100: 1.0})), few),
+            Stage("aware", "joint", replace(quick, steps=5), (asked,), few),
+            Stage("joint", "joint", replace(quick, steps=5), (asked,), few | {"frozen": "nothing"}),
             Stage("whole", "read", replace(quick, steps=5), (whole,), {"tokens": 2 * 1024, "each": 2}),
         ),
         sizes=((512, 512),),
@@ -175,6 +181,8 @@ def _evaluation(
         "pretrain": lambda _: check.letters(loss),
         "score": lambda _: check.hits(model),
         "read": lambda _: check.answers(model),
+        "joint": lambda _: check.hits(model) | check.answers(model),
+        "proxy": lambda _: {},  # it reads pictures, and is asked by bench/proxy.py
     }
     return ways[stage.kind]
 
@@ -208,6 +216,7 @@ def make_pool(
         renewed=recipe.renewed,
         first=recipe.first if capacity is None else None,
         readings=recipe.readings,
+        longest_answer=recipe.longest_answer,
         spelled=recipe.spelled,
         seed=seed,
         part=part,
@@ -222,8 +231,15 @@ def stage_loss(stage: Stage, model: CompactVLM, pools: Sequence[Pool], offset: i
         loss = Pretraining(model, pools, **options)
         return loss, [*model.encoder.parameters(), *loss.letters.parameters(), *loss.bands.parameters()]
     if stage.kind == "score":
-        return Scoring(model, pools, **options), list(model.scorer.parameters())
+        scoring = Scoring(model, pools, **options)
+        return scoring, [*model.scorer.parameters(), *scoring.letters.parameters()]
     if stage.kind == "read":
         reader = [*model.encoder.parameters(), *model.decoder.parameters()]
         return Reading(model, pools, stage.phases, steps, **options), reader
-    raise ModelError(f"no kind of stage '{stage.kind}': choose pretrain, score or read")
+    if stage.kind == "proxy":
+        reader = [*model.encoder.parameters(), *model.decoder.parameters()]
+        return GridReading(model, pools, stage.phases, steps, **options), reader
+    if stage.kind == "joint":
+        joint = Joint(model, pools, stage.phases, steps, **options)
+        return joint, joint.trained()
+    raise ModelError(f"no kind of stage '{stage.kind}': choose pretrain, score, read, joint or proxy")

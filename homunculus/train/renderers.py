@@ -25,6 +25,7 @@ from homunculus.data.stream import make
 from homunculus.errors import DataError
 from homunculus.geometry import Size
 from homunculus.model.tokenizer import EOS, default_tokenizer, words_of
+from homunculus.train.marks import marks
 
 BOXES = 9  # of a question; our families have no more
 READ, READING = "Read this.", "reading"  # asked where a text is only to be read, and the kind of such a question
@@ -72,7 +73,7 @@ class Rows(NamedTuple):
     images: UInt8[Tensor, "n h w 3"]
     text: Int16[Tensor, "n rows length"]
     boxes: Float32[Tensor, "n rows boxes 4"]
-    letters: Int16[Tensor, "n readings length 3"]  # of texts to be read: x, y of its middle and the number of each
+    letters: Int16[Tensor, "n readings length 3"]  # what lies where: see marks.py
 
     @classmethod
     def empty(cls, plan: Plan, count: int, device: torch.device | None = None) -> "Rows":
@@ -119,7 +120,9 @@ def render(plan: Plan, number: int, rows: Rows, place: int) -> tuple[Question, .
     rows.images[place].copy_(torch.from_numpy(np.require(record.image, requirements=["C", "W"])))
     rows.text[place].copy_(text)
     rows.boxes[place].copy_(boxes)
-    rows.letters[place].copy_(_letters(read, plan))
+    texts = [(question.answer, question.boxes[0], along) for question, along in read]
+    if plan.readings:
+        rows.letters[place].copy_(marks(record, texts, plan.readings, LONGEST_READING))
     return asked
 
 
@@ -141,21 +144,6 @@ def readings(record: Record, plan: Plan) -> list[tuple[Question, list[float]]]:
             found.append((Question(READ, (text,), ((x0, y0, x1, y1),), kind=READING), known.get("letters", [])))
     chosen = Dice("readings", plan.seed, record.key).shuffled(found)[: plan.readings]
     return sorted(chosen, key=lambda pair: len(pair[0].answer))
-
-
-def _letters(read: list[tuple[Question, list[float]]], plan: Plan) -> Int16[Tensor, "readings length 3"]:
-    """Where each letter of each text is; one that takes several bytes, or none of ours, is left out."""
-    letters = torch.zeros(plan.readings, LONGEST_READING, 3, dtype=torch.int16)
-    for i, (question, along) in enumerate(read):
-        x0, y0, x1, y1 = question.boxes[0]
-        numbers = [default_tokenizer().spell(letter) for letter in question.answer]
-        places = [
-            (round(x0 + (x1 - x0) * at), round((y0 + y1) / 2), number[0] if len(number) == 1 else 0)
-            for at, number in zip(along, numbers, strict=False)
-        ]
-        if places:
-            letters[i, : len(places)] = torch.tensor(places)
-    return letters
 
 
 def _numbers(text: str, dice: Dice, spelled: float) -> list[int]:
@@ -180,7 +168,7 @@ class Renderers:
             raise DataError(f"no shared memory for {places} records ({error}): take fewer workers") from None
         self._pinned = pinned
         if pinned:
-            for values in self.rows:
+            for values in filter(Tensor.numel, self.rows):  # nothing cannot be pinned
                 torch.cuda.check_error(torch.cuda.cudart().cudaHostRegister(values.data_ptr(), values.nbytes, 0))
         self._free = list(range(places))
         self._lent: deque[tuple[int, Any]] = deque()
@@ -234,7 +222,7 @@ class Renderers:
         if self._pinned:
             self._pinned = False
             torch.cuda.synchronize()
-            for values in self.rows:
+            for values in filter(Tensor.numel, self.rows):
                 torch.cuda.check_error(torch.cuda.cudart().cudaHostUnregister(values.data_ptr()))
 
     def _hand_out(self) -> None:

@@ -11,12 +11,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from homunculus.model.scorer import as_density
+from homunculus.model.tokenizer import FIRST_PIECE, PAD
 from homunculus.model.vlm import CompactVLM
+from homunculus.train.compiling import Method
 from homunculus.train.densities import true_density
+from homunculus.train.letters import SLOTS, known, leaf_letters, letter_loss
 from homunculus.train.pool import Pool
-from homunculus.train.samples import Samples
+from homunculus.train.samples import Samples, sent
 
 TOGETHER = 32  # images
+LEAVES = 512  # of an image whose letters are asked for
 
 
 def scorer_loss(
@@ -48,38 +52,78 @@ def peak_inside(scores: Float[Tensor, "b gh gw"], truth: Float[Tensor, "b gh gw"
     return truth.flatten(1).gather(1, scores.flatten(1).argmax(1, keepdim=True))[:, 0] > 0
 
 
+def compiled_parts(model: CompactVLM) -> list[Method]:
+    """Of the scorer, what is compiled, for one size: what takes long."""
+    scorer = model.scorer
+    return [scorer.stem.forward, *(block.forward for block in scorer.blocks), scorer.decided]
+
+
 def predicted(model: CompactVLM, samples: Samples) -> Float[Tensor, "b gh gw"]:
-    """The scorer's density for every question, each image read once; `TOGETHER` images at a time, a size to compile."""
+    """The scorer's density for every question."""
+    return as_density(scored(model, samples))
+
+
+def scored(model: CompactVLM, samples: Samples) -> Float[Tensor, "b gh gw"]:
+    """The scorer's scores for every question, each image read once; `TOGETHER` images at a time, a size to compile."""
     found = []
     for images, questions in zip(
         samples.images.split(TOGETHER), samples.question.split(TOGETHER * samples.each), strict=True
     ):
         features = model.scorer.features(images).repeat_interleave(samples.each, dim=0)
-        found.append(as_density(model.scorer(features, questions)))
+        found.append(model.scorer(features, questions))
     return torch.cat(found)
 
 
-class Scoring:
-    """The loss of a step, for `loop.fit`."""
+class Scoring(nn.Module):
+    """The loss of a step, for `loop.fit`. Leaves also say which letters lie on them, so that the scorer can find words
+    it was never asked for; `letters` is the weight of that."""
 
     def __init__(
-        self, model: CompactVLM, pools: Sequence[Pool], images: int = TOGETHER, each: int = 8, offset: int = 0
+        self,
+        model: CompactVLM,
+        pools: Sequence[Pool],
+        *,
+        images: int = TOGETHER,
+        each: int = 8,
+        letters: float = 0.5,
+        offset: int = 0,
     ) -> None:
-        self.model, self.pools, self.images, self.each, self.offset = model, pools, images, each, offset
-        self.parts: list[nn.Module] = []
-        self.fixed = [model.scorer.stem, *model.scorer.blocks]  # what is compiled
+        super().__init__()
+        self.model, self.pools, self.images, self.each, self.offset = model, list(pools), images, each, offset
+        self.weight = letters
+        self.letters = nn.Linear(model.config.scorer_width, SLOTS * FIRST_PIECE, device=model.device)
+        self.parts: list[Method] = []
+        self.fixed = compiled_parts(model)
 
     def begin(self, step: int) -> None:
         fill(self.pools, self.offset + step)
 
-    def __call__(self, step: int) -> tuple[Tensor, dict[str, Tensor | float]]:
+    def forward(self, step: int) -> tuple[Tensor, dict[str, Tensor | float]]:
         pool = self.pools[(self.offset + step) % len(self.pools)]
         samples = pool.draw(self.images * self.each, self.offset + step, each=self.each)
+        letters = pool.letters(samples)
         pool.advance()
-        features = self.model.scorer.features(samples.images).repeat_interleave(self.each, dim=0)
-        scores = self.model.scorer(features, samples.question)
+        features = self.model.scorer.features(samples.images)
+        scores = self.model.scorer(features.repeat_interleave(self.each, dim=0), samples.question)
         loss, about = scorer_loss(scores, truth_of(samples, (scores.shape[2], scores.shape[1])))
+        if self.weight:
+            spelling, about["letters"] = self.spelling(features, letters, samples, step)
+            loss = loss + self.weight * spelling
         return loss, about | {"samples": float(len(samples.question)), "waited": pool.waited}
+
+    def spelling(
+        self, features: Float[Tensor, "b gh gw c"], letters: Tensor, samples: Samples, step: int
+    ) -> tuple[Tensor, Tensor]:
+        """The loss of letters, on some leaves of each image, of which most have letters."""
+        height, width = samples.images.shape[-2:]
+        targets = leaf_letters(letters, (width, height), (features.shape[2], features.shape[1]))
+        chance = torch.rand(targets.shape[:2], generator=torch.Generator().manual_seed(step))
+        preferred = sent(chance, targets.device) + (targets[..., 0] != PAD)
+        chosen = preferred.topk(min(LEAVES, targets.shape[1]), sorted=False).indices[..., None]  # [b, n, 1]
+        own = features.flatten(1, 2).gather(1, chosen.expand(-1, -1, features.shape[-1]))
+        logits = self.letters(own).unflatten(-1, (SLOTS, FIRST_PIECE))
+        targets = targets.gather(1, chosen.expand(-1, -1, SLOTS))
+        return letter_loss(logits, targets, known(letters).expand(targets.shape[:2]))
 
 
 def fill(pools: Sequence[Pool], step: int) -> None:

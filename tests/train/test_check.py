@@ -8,7 +8,8 @@ from homunculus.model.tokenizer import EOS, FIRST_PIECE, PAD
 from homunculus.model.vlm import CompactVLM, look
 from homunculus.train import check as checking
 from homunculus.train.check import Check, part, same_letters
-from homunculus.train.pretrain import Pretraining, letter_targets, text_density
+from homunculus.train.letters import letter_targets, text_density
+from homunculus.train.pretrain import Pretraining
 from homunculus.train.score import predicted
 
 

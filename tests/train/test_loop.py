@@ -232,6 +232,7 @@ def test_no_step_waits_for_the_device(tmp_path, kind):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_no_step_waits_for_the_gpu(tmp_path, kind):
     model = nn.Sequential(nn.Linear(4, 64), nn.GELU(), nn.Linear(64, 64), nn.Linear(64, 1)).cuda()

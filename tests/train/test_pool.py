@@ -19,6 +19,7 @@ from homunculus.errors import DataError
 from homunculus.model.tokenizer import EOS, FIRST_PIECE, PAD, default_tokenizer
 from homunculus.train.pool import Pool
 from homunculus.train.renderers import AHEAD, Plan, Renderers
+from tests.devices import no_sync
 from tests.test_cli import ENVIRONMENT, ROOT
 
 MIXED = {"scenes": 2.0, "scene-text": 1.0}
@@ -339,11 +340,7 @@ def test_the_device_makes_no_difference():
 def test_the_hot_path_never_waits_for_the_device():
     with filled(workers=2, device="cuda") as pool:
         pool.draw(4, 0)
-        torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with no_sync():
             for step in range(4):
                 pool.draw(4, step)
                 pool.advance()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")

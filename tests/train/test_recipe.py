@@ -143,7 +143,7 @@ def test_every_recipe_has_stages_that_can_be_built():
 
 
 def test_a_kind_that_there_is_not(tmp_path):
-    with pytest.raises(ModelError, match="no kind of stage 'dream': choose pretrain, score or read"):
+    with pytest.raises(ModelError, match="no kind of stage 'dream': choose pretrain, score, read, joint or proxy"):
         follow(replace(SMALL, stages=(Stage("night", "dream", QUICK),)), tmp_path)
 
 

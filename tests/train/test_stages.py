@@ -15,18 +15,10 @@ from homunculus.model.vlm import CompactVLM, look
 from homunculus.train.compiling import compiled
 from homunculus.train.curriculum import ALL, Phase
 from homunculus.train.journal import read_journal
+from homunculus.train.letters import SLOTS, leaf_letters, leaf_of, letter_loss, letter_targets, text_density
 from homunculus.train.loop import Settings, fit
 from homunculus.train.pool import Pool
-from homunculus.train.pretrain import (
-    SLOTS,
-    Pretraining,
-    laplacian_bands,
-    laplacian_loss,
-    leaf_of,
-    letter_loss,
-    letter_targets,
-    text_density,
-)
+from homunculus.train.pretrain import Pretraining, laplacian_bands, laplacian_loss
 from homunculus.train.read import Reading, answer_loss, untold
 from homunculus.train.score import Scoring, fill, scorer_loss
 
@@ -55,13 +47,15 @@ def scenes() -> Pool:
 def stage(kind: str, vlm: CompactVLM, pools: list[Pool], steps: int = 50):
     """The loss of a stage, and what it may change, as a recipe has them."""
     if kind == "score":
-        return Scoring(vlm, pools, images=2, each=4), list(vlm.scorer.parameters())
+        loss = Scoring(vlm, pools, images=2, each=4)
+        return loss, [*vlm.scorer.parameters(), *loss.letters.parameters()]
     reader = [*vlm.encoder.parameters(), *vlm.decoder.parameters()]
     return Reading(vlm, pools, [SHOWN], steps, tokens=64 * 16, each=4), reader
 
 
 def curve(loss, vlm, trained, out, settings=QUICK) -> list[float]:
-    fit(vlm, loss, settings, out, name="stage", trained=trained, begin=loss.begin, progress=False)
+    whole = loss if isinstance(loss, torch.nn.Module) else vlm  # a stage may add heads
+    fit(whole, loss, settings, out, name="stage", trained=trained, begin=loss.begin, progress=False)
     return [line["loss"] for line in read_journal(out / "stage.jsonl")]
 
 
@@ -229,6 +223,44 @@ def test_letter_loss_is_a_plain_loop(seed):
     assert right.item() == pytest.approx(sum(hits) / max(1, len(hits)))
 
 
+def test_the_scorer_spells_what_lies_on_leaves(pages):
+    """Heads that know make no mistake, on leaves that have letters first; the weight is that of a sum."""
+    vlm = CompactVLM(tiny())
+    scoring = Scoring(vlm, [pages], images=2, each=1)
+    samples = pages.draw(2, 0)
+    letters = pages.letters(samples)
+    assert torch.equal(letters, pages.rows.letters[samples.slot].long())
+    features = vlm.scorer.features(samples.images)
+    asked = []
+
+    class Spy(torch.nn.Module):
+        def forward(self, own):
+            asked.append(own)
+            return torch.zeros(*own.shape[:2], SLOTS * FIRST_PIECE)
+
+    scoring.letters = Spy()
+    loss, right = scoring.spelling(features, letters, samples, 0)
+    assert loss.item() == pytest.approx(SLOTS * math.log(FIRST_PIECE), rel=1e-5) and right.item() == 0
+    lettered = (leaf_letters(letters, (512, 512), (32, 32))[..., 0] != PAD).sum(1)
+    assert asked[0].shape == (2, 512, features.shape[-1]) and (lettered < 512).all()  # so all of them are asked for
+    for image in range(2):
+        rows = {tuple(row) for row in asked[0][image].tolist()}
+        on = leaf_letters(letters, (512, 512), (32, 32))[image, :, 0] != PAD
+        assert {tuple(row) for row in features.flatten(1, 2)[image, on].tolist()} <= rows
+
+
+def test_the_weight_of_letters(pages):
+    vlm = CompactVLM(tiny()).requires_grad_(False)
+    losses = {}
+    for weight in (0.0, 0.5, 1.0):
+        torch.manual_seed(0)
+        value, about = Scoring(vlm, [pages], images=2, each=2, letters=weight)(0)
+        losses[weight] = value.item()
+        pages.fill(0)
+        assert ("letters" in about) == (weight > 0)
+    assert losses[1.0] - losses[0.5] == pytest.approx(losses[0.5] - losses[0.0], rel=1e-4)
+
+
 def test_a_leaf_is_counted_from_the_left_and_the_top():
     letters = torch.tensor([[[[0, 0, 9], [511, 0, 9], [0, 511, 9], [300, 17, 9]]]])
     assert leaf_of(letters, (512, 512), (32, 32)).flatten().tolist() == [0, 31, 31 * 32, 32 + 18]
@@ -354,9 +386,10 @@ def test_only_a_gpu_compiles_and_only_meanwhile(monkeypatch):
     calls = []
     monkeypatch.setattr(torch, "compile", lambda forward, **options: calls.append(options) or forward)
     layers = [torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)]
-    with compiled(layers, layers, torch.device("cpu")):
+    methods = [layer.forward for layer in layers]
+    with compiled(methods, methods, torch.device("cpu")):
         assert not calls and not any("forward" in vars(layer) for layer in layers)
-    with suppress(KeyError), compiled(layers[:1], layers[1:], torch.device("cuda")):
+    with suppress(KeyError), compiled(methods[:1], methods[1:], torch.device("cuda")):
         assert all("forward" in vars(layer) for layer in layers)
         raise KeyError  # whatever happens
     assert [options["dynamic"] for options in calls] == [None, False]
