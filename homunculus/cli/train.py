@@ -32,8 +32,9 @@ def train(
     if workers is None:
         workers = max(0, (os.cpu_count() or 1) - 2)
     out.mkdir(parents=True, exist_ok=True)
+    recipe = RECIPES[preset]()
     done = follow(
-        RECIPES[preset](),
+        recipe,
         out,
         device=device,
         workers=workers,
@@ -44,5 +45,5 @@ def train(
     )
     if share()[0] > 0:  # the first process tells
         return
-    plot(out)
+    plot(out, [stage.name for stage in recipe.stages])
     print(f"done: weights in {out / 'weights'}" if done else f"stopped in time: give the same command again ({out})")

@@ -156,12 +156,15 @@ def _library() -> ctypes.CDLL | None:
     return library if library.nvmlInit_v2() == 0 else None
 
 
-def plot(out: Path) -> Path:
-    """Draw the journals of all stages in a folder to curves.png: a row each, with loss, other numbers, evaluation."""
+def plot(out: Path, order: Sequence[str] = ()) -> Path:
+    """Draw the journals of all stages in a folder to curves.png: a row each, with loss, shares while training and on
+    held-out images. Stages come in the given order, those that it does not name last."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    stages = {path.stem: lines for path in sorted(out.glob("*.jsonl")) if (lines := read_journal(path))}
+    places = {name: place for place, name in enumerate(order)}
+    paths = sorted(out.glob("*.jsonl"), key=lambda path: (places.get(path.stem, len(places)), path.stem))
+    stages = {path.stem: lines for path in paths if (lines := read_journal(path))}
     if not stages:
         raise DataError(f"no journal with lines in {out}: train a stage first")
     figure = Figure(figsize=(15, 3.5 * len(stages)), layout="constrained")
@@ -169,8 +172,11 @@ def plot(out: Path) -> Path:
     for row, (name, lines) in zip(grid, stages.items(), strict=True):
         evaluations = [{"step": line["step"], **line["evaluation"]} for line in lines if "evaluation" in line]
         _draw(row[0], lines, ["loss"], f"{name}: loss")
-        _draw(row[1], lines, _keys(lines, (*OWN, "samples")), f"{name}: while training")
-        _draw(row[2], evaluations, _keys(evaluations, ("step",)), f"{name}: evaluation", marker="o")
+        _draw(row[1], lines, _keys(lines, (*OWN, "samples", "waited")), f"{name}: while training")
+        _draw(row[2], evaluations, _keys(evaluations, ("step",)), f"{name}: held-out images", marker="o")
+        for axes in row[1:]:  # shares, as far as we know
+            axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))
+            axes.grid(alpha=0.3)
     FigureCanvasAgg(figure).print_png(out / "curves.png")
     return out / "curves.png"
 
