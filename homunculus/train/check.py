@@ -4,7 +4,7 @@ Training figures cannot tell reading from learning by heart, since questions com
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from jaxtyping import Int64
@@ -71,10 +71,12 @@ class Check:
 
         return self._by_family("hit", hit)
 
-    def answers(self, model: CompactVLM, budget: int = 273) -> dict[str, float]:
+    def answers(
+        self, model: CompactVLM, budget: int = 273, relevance: Sequence[str] = ("true", "predicted")
+    ) -> dict[str, float]:
         """By family, how many answers are right in every letter, where relevance is true and where it is predicted."""
         found: dict[str, float] = {}
-        for name in ("true", "predicted"):
+        for name in relevance:
 
             def exact(samples: Samples, name: str = name) -> list[float]:
                 height, width = samples.images.shape[-2:]
