@@ -1,6 +1,6 @@
 """Families of records, made on demand: any one by its index, or a stream of them, nothing stored."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import count
@@ -31,6 +31,9 @@ class Drawing:
     meta: dict[str, Any] = field(default_factory=dict)
 
 
+Draw = Callable[[Dice, Split, Size, bool], Drawing]
+
+
 def make(family: str, split: Split, index: int, *, size: Size = (1024, 1024), clean: bool = False) -> Record:
     """The record of a family with a number: the same for the same arguments, on every machine, in any order.
 
@@ -42,8 +45,13 @@ def make(family: str, split: Split, index: int, *, size: Size = (1024, 1024), cl
     ('scenes/train/0', (256, 256, 3), ['periphery', 'secondary', 'target'])
     """
     check(family, split)
+    return record(import_module(FAMILIES[family]).draw, family, split, index, size=size, clean=clean)
+
+
+def record(draw: Draw, family: str, split: Split, index: int, *, size: Size, clean: bool) -> Record:
+    """The record of a drawing function with a number, whose dice are named by family, split and number."""
     dice = Dice(family, split, index)
-    drawing = import_module(FAMILIES[family]).draw(dice.fork("drawing"), split, size, clean)
+    drawing = draw(dice.fork("drawing"), split, size, clean)
     questions = _in_turn(drawing.questions, dice.fork("questions"))
     return Record(f"{family}/{split}/{index}", drawing.image, questions[0], questions[1:], drawing.meta)
 

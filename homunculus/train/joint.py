@@ -160,9 +160,7 @@ class Joint(Reading):
 
     def __call__(self, step: int) -> tuple[Tensor, dict[str, Tensor | float]]:
         shown = showing(self.phases, self.steps, step, self.seed)
-        pool = self.pools[(self.offset + step) % len(self.pools)]
-        samples = pool.draw(self.count(shown.budget), self.offset + step, self.each)
-        pool.advance()
+        samples, waited = self.drawn(shown, step)
         images = samples.images.repeat_interleave(self.each, dim=0)
         scores = scored(self.model, samples)
         region, found = scorer_loss(scores, truth_of(samples, (scores.shape[2], scores.shape[1])))
@@ -181,7 +179,7 @@ class Joint(Reading):
         logits = self.model.decoder(self.model.decoder.remember(features, cells), samples.question, samples.answer)
         answered, read = answer_loss(logits, samples.answer)
         losses = {"answer_loss": answered.detach(), "scorer_loss": region.detach()}
-        about = {"samples": float(len(images)), "waited": pool.waited}
+        about = {"samples": float(len(images)), "waited": waited}
         return answered + self.supervised * region, read | found | losses | about
 
 

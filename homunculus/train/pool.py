@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from homunculus.data.dice import Dice
 from homunculus.data.record import Question, Split
-from homunculus.data.stream import check
 from homunculus.errors import DataError
 from homunculus.geometry import Size
+from homunculus.train.drills import check
 from homunculus.train.renderers import READING, Plan, Renderers, Rows, render
 from homunculus.train.samples import Pages, Samples, sent
 
@@ -90,6 +90,7 @@ class Pool:
         self.capacity, self.renewed, self.first, self.device = capacity, renewed, first, torch.device(device)
         self.rows = Rows.empty(self.plan, capacity, self.device)
         self.asked_of: list[tuple[Question, ...]] = [()] * capacity  # what can be asked of each slot's image
+        self.families = torch.zeros(capacity, dtype=torch.int8, device=self.device)  # of each slot: which of the plan's
         self.waited = 0.0  # seconds in which `advance` had no next record
         self._holds = np.full(capacity, -1)  # the number of each slot's record
         self._counts = np.zeros((capacity, 2), dtype=np.int64)  # of each slot: questions and readings, readings alone
@@ -162,6 +163,16 @@ class Pool:
         """The letters on each image, as `pages` has them."""
         return self.rows.letters.index_select(0, samples.slot[:: samples.each]).long()
 
+    def colours(self, samples: Samples) -> Bool[Tensor, " images"]:
+        """Whether colours are asked for on each image: it is a scene."""
+        known = list(self.plan.families)
+        return self.families[samples.slot[:: samples.each]] == (known.index("scenes") if "scenes" in known else -1)
+
+    @property
+    def own_seed(self) -> int:
+        """A seed that no other part of the stream has."""
+        return self.plan.seed * self.plan.parts + self.plan.part
+
     def asked(self, samples: Samples) -> list[Question]:
         """The question of each sample as it was made, with all answers, kind and region. Waits for the device."""
         return [self.asked_of[i][j] for i, j in zip(samples.slot.tolist(), samples.number.tolist(), strict=True)]
@@ -198,6 +209,7 @@ class Pool:
             place, self.asked_of[slot] = self._renderers.take(number)
             self.waited += perf_counter() - started
             self._renderers.release(place, self._copy(place, slot))
+        self.families[slot] = list(self.plan.families).index(self.plan.record(number)[0])
         asked = self.asked_of[slot]
         self._counts[slot] = len(asked), sum(question.kind == READING for question in asked)
         self._holds[slot] = number

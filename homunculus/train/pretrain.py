@@ -19,6 +19,7 @@ from homunculus.model.encoder import Cells, cells_of
 from homunculus.model.tokenizer import FIRST_PIECE
 from homunculus.model.vlm import CompactVLM, look
 from homunculus.structures import VisualTokens, rectangular
+from homunculus.train.augment import augmented_pages
 from homunculus.train.compiling import Method
 from homunculus.train.letters import SLOTS, known, letter_loss, letter_targets, text_density
 from homunculus.train.pool import Pool
@@ -80,11 +81,13 @@ class Pretraining(nn.Module):
         batch: int = 512,
         windows: Sequence[Size] = (),
         offset: int = 0,
+        augment: float = 0.0,
     ) -> None:
         super().__init__()
         if lesson not in get_args(Lesson):
             raise ModelError(f"no lesson '{lesson}': choose one of {', '.join(get_args(Lesson))}")
         self.model, self.lesson, self.budget, self.batch, self.offset = model, lesson, budget, batch, offset
+        self.augment = augment  # the share of pages whose letters have other shapes
         self.windows = tuple(windows)  # (columns, rows) of plain grids of leaves that are shown instead of cells
         self.pools = list(pools)
         self.parts = [block.forward for block in model.encoder.blocks]  # what is compiled
@@ -100,6 +103,12 @@ class Pretraining(nn.Module):
     def forward(self, step: int) -> tuple[Tensor, dict[str, Tensor | float]]:
         pool = self.pools[(self.offset + step) % len(self.pools)]
         pages = pool.pages(self.batch, self.offset + step)
+        if changed := round(self.augment * self.batch):
+            first, rest = (
+                Pages(*(values[part] for values in pages)) for part in (slice(changed), slice(changed, None))
+            )
+            first = augmented_pages(first, pool.own_seed, self.offset + step)
+            pages = Pages(*(torch.cat(pair) for pair in zip(first, rest, strict=True)))
         pool.advance()
         loss, about = self.lessons(pages, step)
         return loss, about | {"samples": float(self.batch), "waited": pool.waited}

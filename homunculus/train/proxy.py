@@ -131,12 +131,10 @@ class GridReading(Reading):
 
     def __call__(self, step: int) -> tuple[Tensor, dict[str, Tensor | float]]:
         shown = showing(self.phases, self.steps, step, self.seed)
-        pool = self.pools[(self.offset + step) % len(self.pools)]
-        samples = pool.draw(self.count(shown.budget), self.offset + step, self.each, shown.readings)
-        pool.advance()
+        samples, waited = self.drawn(shown, step)
         logits = self.model.decoder(self.memory(samples, shown, step), samples.question, samples.answer)
         loss, about = answer_loss(logits, samples.answer)
-        return loss, about | {"samples": float(len(samples.question)), "waited": pool.waited}
+        return loss, about | {"samples": float(len(samples.question)), "waited": waited}
 
     def memory(self, samples: Samples, shown: Showing, step: int) -> Memory:
         """What the decoder remembers of what a step shows."""

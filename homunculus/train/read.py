@@ -17,6 +17,7 @@ from homunculus.model.encoder import Cells, cells_of
 from homunculus.model.tokenizer import PAD
 from homunculus.model.vlm import CompactVLM, look
 from homunculus.structures import rectangular
+from homunculus.train.augment import augmented
 from homunculus.train.curriculum import Phase, Showing, showing
 from homunculus.train.densities import corrupted
 from homunculus.train.pool import Pool
@@ -28,13 +29,15 @@ def answer_loss(
     logits: Float[Tensor, "b t letters"], answer: Int64[Tensor, "b t"]
 ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
     """Cross-entropy of the letters; the share of right ones, and of answers right in every letter, each given the
-    true ones before it."""
+    true ones before it. A sample whose answer is empty counts for nothing."""
     real = answer != PAD
-    loss = F.cross_entropy(logits.flatten(0, 1).float(), answer.flatten(), ignore_index=PAD)
+    count = real.sum().clamp_min(1)
+    loss = F.cross_entropy(logits.flatten(0, 1).float(), answer.flatten(), ignore_index=PAD, reduction="sum") / count
     with torch.no_grad():
         right = (logits.argmax(-1) == answer) | ~real
-        letters = (right & real).sum() / real.sum()
-    return loss, {"letters": letters, "exact": right.all(1).float().mean()}
+        asked = real.any(1)
+        exact = (right.all(1) & asked).sum() / asked.sum().clamp_min(1)
+    return loss, {"letters": (right & real).sum() / count, "exact": exact}
 
 
 class Reading:
@@ -52,10 +55,11 @@ class Reading:
         each: int = 8,
         seed: int = 0,
         offset: int = 0,
+        augment: bool = False,
     ) -> None:
         self.model, self.pools, self.phases, self.steps = model, pools, phases, steps
         self.tokens, self.largest, self.each = tokens, largest, each
-        self.seed, self.offset = seed, offset
+        self.seed, self.offset, self.augment = seed, offset, augment
         layers = cast(Sequence[Layer], model.decoder.layers)
         modules = [*model.encoder.blocks, *layers, *(layer.attention.keys_values for layer in layers)]
         self.parts = [module.forward for module in modules]  # what is compiled, for any budget
@@ -67,9 +71,7 @@ class Reading:
 
     def __call__(self, step: int) -> tuple[Tensor, dict[str, Tensor | float]]:
         shown = showing(self.phases, self.steps, step, self.seed)
-        pool = self.pools[(self.offset + step) % len(self.pools)]
-        samples = pool.draw(self.count(shown.budget), self.offset + step, self.each, shown.readings)
-        pool.advance()
+        samples, waited = self.drawn(shown, step)
         images = samples.images.repeat_interleave(self.each, dim=0)
         leaf = self.model.config.leaf
         with torch.no_grad():
@@ -80,7 +82,16 @@ class Reading:
         features = self.model.encoder(tokens.patches, cells)
         logits = self.model.decoder(self.model.decoder.remember(features, cells), samples.question, samples.answer)
         loss, about = answer_loss(logits, samples.answer)
-        return loss, about | {"samples": float(len(images)), "waited": pool.waited}
+        return loss, about | {"samples": float(len(images)), "waited": waited}
+
+    def drawn(self, shown: Showing, step: int) -> tuple[Samples, float]:
+        """The samples of a step, and the seconds that were ever waited for images; the pool goes on."""
+        pool = self.pools[(self.offset + step) % len(self.pools)]
+        samples = pool.draw(self.count(shown.budget), self.offset + step, self.each, shown.readings)
+        if self.augment:
+            samples = augmented(samples, pool.own_seed, self.offset + step, pool.colours(samples))
+        pool.advance()
+        return samples, pool.waited
 
     def count(self, budget: int) -> int:
         """The samples of a step: whole groups of images that the scorer reads together, where there are so many."""

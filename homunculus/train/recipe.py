@@ -20,7 +20,7 @@ from homunculus.model.vlm import CompactVLM
 from homunculus.model.weights import load_weights, save_weights, weights_in
 from homunculus.train.check import Check
 from homunculus.train.compiling import compiled
-from homunculus.train.curriculum import LEARN, READING, WHOLE, Phase
+from homunculus.train.curriculum import LEARN, MIX, READING, SETTLE, WHOLE, Phase
 from homunculus.train.joint import Joint
 from homunculus.train.loop import Settings, fit
 from homunculus.train.parts import InParts, own_parts
@@ -32,6 +32,8 @@ from homunculus.train.read import Reading
 from homunculus.train.score import Scoring
 
 FAMILIES = {"documents": 0.6, "scenes": 0.2, "scene-text": 0.2}
+WITH_DRILLS = {"documents": 0.45, "drills": 0.25, "scenes": 0.15, "scene-text": 0.15}
+EVERY_LEAF = {"tokens": 32 * 4096, "augment": True}
 
 
 @dataclass(frozen=True)
@@ -67,14 +69,30 @@ def speedrun() -> Recipe:
     return Recipe(
         small(),
         (
-            Stage("letters", "pretrain", Settings(1500, rate=1e-3)),
-            Stage("score", "score", Settings(3000, rate=1e-3)),
-            Stage("read", "read", Settings(9000, rate=8e-4, warmup=300), READING),
-            Stage("whole", "read", Settings(700, rate=1e-4, warmup=50), (WHOLE,), {"tokens": 32 * 4096}),
+            Stage("letters", "pretrain", Settings(1600, rate=1e-3), options={"batch": 384, "augment": 0.34}),
+            Stage("score", "score", Settings(4500, rate=1e-3), options={"augment": True}),
+            Stage("read", "read", Settings(7500, rate=8e-4, warmup=300), READING, {"augment": True}),
+            Stage("whole", "read", Settings(700, rate=1e-4, warmup=50), (WHOLE,), EVERY_LEAF),
         ),
+        families=WITH_DRILLS,
         first=1024,
-        checked=192,
-        check_every=1000,
+        checked=256,
+        check_every=1500,
+    )
+
+
+def longer() -> Recipe:
+    """More of the same, from the weights of a speedrun: then scorer and reader together."""
+    asked = Phase(1.0, {150: 1.0, 273: 4.0, 512: 1.0}, relevance={"predicted": 1.0})
+    together = {"frozen": "nothing", "sight": "hard", "augment": True}
+    return replace(
+        speedrun(),
+        stages=(
+            Stage("score", "score", Settings(5000, rate=6e-4), options={"augment": True}),
+            Stage("read", "read", Settings(4000, rate=4e-4), (MIX, SETTLE), {"augment": True}),
+            Stage("joint", "joint", Settings(1000, rate=1e-4, warmup=100), (asked,), together),
+            Stage("whole", "read", Settings(700, rate=1e-4, warmup=50), (WHOLE,), EVERY_LEAF),
+        ),
     )
 
 
@@ -101,7 +119,7 @@ def cpu() -> Recipe:
     )
 
 
-RECIPES: dict[str, Callable[[], Recipe]] = {"small": speedrun, "tiny": cpu}
+RECIPES: dict[str, Callable[[], Recipe]] = {"small": speedrun, "longer": longer, "tiny": cpu}
 
 
 def follow(

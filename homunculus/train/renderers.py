@@ -21,10 +21,10 @@ from torch import Tensor
 
 from homunculus.data.dice import Dice
 from homunculus.data.record import Question, Record, Split
-from homunculus.data.stream import make
 from homunculus.errors import DataError
 from homunculus.geometry import Size
 from homunculus.model.tokenizer import EOS, default_tokenizer, words_of
+from homunculus.train.drills import make
 from homunculus.train.marks import marks
 
 BOXES = 9  # of a question; our families have no more
@@ -102,7 +102,7 @@ def render(plan: Plan, number: int, rows: Rows, place: int) -> tuple[Question, .
         record = make(family, plan.split, index, size=plan.size, clean=plan.clean)
     except Exception as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())
-        call = f"homunculus.data.make('{family}', '{plan.split}', {index}, size={plan.size})"
+        call = f"homunculus.train.drills.make('{family}', '{plan.split}', {index}, size={plan.size})"
         raise DataError(f"{family}/{plan.split}/{index} cannot be drawn ({said}): see where with {call}") from error
     read = readings(record, plan)
     asked = (*record.questions[: plan.questions], *(question for question, _ in read))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from homunculus.model.scorer import as_density
 from homunculus.model.tokenizer import FIRST_PIECE, PAD
 from homunculus.model.vlm import CompactVLM
+from homunculus.train.augment import augmented_with_letters
 from homunculus.train.compiling import Method
 from homunculus.train.densities import true_density
 from homunculus.train.letters import SLOTS, known, leaf_letters, letter_loss
@@ -87,10 +88,11 @@ class Scoring(nn.Module):
         each: int = 8,
         letters: float = 0.5,
         offset: int = 0,
+        augment: bool = False,
     ) -> None:
         super().__init__()
         self.model, self.pools, self.images, self.each, self.offset = model, list(pools), images, each, offset
-        self.weight = letters
+        self.weight, self.augment = letters, augment
         self.letters = nn.Linear(model.config.scorer_width, SLOTS * FIRST_PIECE, device=model.device)
         self.parts: list[Method] = []
         self.fixed = compiled_parts(model)
@@ -102,6 +104,9 @@ class Scoring(nn.Module):
         pool = self.pools[(self.offset + step) % len(self.pools)]
         samples = pool.draw(self.images * self.each, self.offset + step, each=self.each)
         letters = pool.letters(samples)
+        if self.augment:
+            colours = pool.colours(samples)
+            samples, letters = augmented_with_letters(samples, letters, pool.own_seed, self.offset + step, colours)
         pool.advance()
         features = self.model.scorer.features(samples.images)
         scores = self.model.scorer(features.repeat_interleave(self.each, dim=0), samples.question)

@@ -76,7 +76,7 @@ def test_stages_seeds_and_weights(train, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--preset", "huge"), "no recipe 'huge': choose one of small, tiny"),
+        (("--preset", "huge"), "no recipe 'huge': choose one of small, longer, tiny"),
         (("--preset", "tiny", "--stage", "sleep"), "no stage sleep: choose from score, read"),
         (("--preset", "tiny", "--weights", "nowhere"), "nowhere has no model.json"),
     ],
