@@ -2,9 +2,10 @@
 
     python -m bench.cache
 
-"sampled" are the cells that had to be read from the image, against all cells of the looks, which is what would be read
-without a cache. The second table times the cache itself. The reference sampler passes over the whole image for a single
-missing cell, so on it time is saved only where nothing is missing; a kernel that reads cell by cell saves by the cell.
+Relevance is that of pixels, so that nothing depends on weights. "sampled" are the cells that had to be read from the
+image, against all cells of the looks, which is what would be read without a cache. The second table times the cache
+itself. The reference sampler passes over the whole image for a single missing cell, so on it time is saved only where
+nothing is missing; a kernel that reads cell by cell saves by the cell.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,14 +35,14 @@ def looks() -> dict[str, Callable[[TokenCache], Iterable[VisualTokens]]]:
 
     def fixate(combine: str, **options: object) -> Callable[[TokenCache], Iterable[VisualTokens]]:
         def run(cache: TokenCache) -> Iterable[VisualTokens]:
-            observer = Observer(page, cache=cache, **options)
+            observer = Observer(page, relevance="pixels", cache=cache, **options)
             return (glance.tokens for glance in observer.fixate(QUESTION, 3, combine=combine, enough=None))
 
         return run
 
     def ask(*questions: str) -> Callable[[TokenCache], Iterable[VisualTokens]]:
         def run(cache: TokenCache) -> Iterable[VisualTokens]:
-            observer = Observer(page, cache=cache)
+            observer = Observer(page, relevance="pixels", cache=cache)
             return (observer.look(question) for question in questions)
 
         return run
@@ -52,7 +53,9 @@ def looks() -> dict[str, Callable[[TokenCache], Iterable[VisualTokens]]]:
         "three fixations, each on its own, fixation_share=0.3": fixate("concat", fixation_share=0.3),
         "three questions": ask(QUESTION, *FOLLOW_UPS[:2]),
         "a question and three follow-ups": ask(QUESTION, *FOLLOW_UPS),
-        "64, 128, 273 tokens, coarse to fine": lambda cache: progressive(page, QUESTION, cache=cache),
+        "64, 128, 273 tokens, coarse to fine": lambda cache: progressive(
+            page, QUESTION, relevance="pixels", cache=cache
+        ),
     }
 
 
@@ -89,7 +92,7 @@ def binary_search(known: torch.Tensor, wanted: torch.Tensor, rows: torch.Tensor)
 
 def speed(console: Console) -> None:
     page = example_page()[None]
-    observer = Observer(page)
+    observer = Observer(page, relevance="pixels")
     allocation = observer.look(QUESTION).allocation
     keys, full = [content_key(page[0])], TokenCache()
     patches = full.sample(page, allocation, keys)

@@ -203,7 +203,7 @@ def priced(measured: dict[str, float]) -> str:
 def draw(folder: Path) -> None:
     page = example_page()
     full = page.shape[2], page.shape[1]
-    view = make_view(page, QUESTION)
+    view = make_view(page, QUESTION, relevance="pixels")
     for name in track(list(homunculus.allocators()), "pictures", transient=True):
         allocation = rectangular(allocate_view(view, BUDGET, name))
         picture = overlay(page, allocation, (PICTURE[0] * 2, PICTURE[1] * 2))

@@ -9,10 +9,19 @@ from homunculus.fixation import Observer, fixate, progressive, saccades
 from homunculus.foveate import foveate, make_view
 from homunculus.geometry import fit_grid
 from homunculus.reconstruct import reconstruct
+from homunculus.relevance import offer_scorer
 from homunculus.sampling import sample
 from homunculus.structures import Allocation, PackedAllocation, View, VisualTokens
 
 __version__ = "0.1.0"
+
+
+@offer_scorer
+def _learned(device):  # type: ignore[no-untyped-def]  # the one place where pipeline and model meet, and only once asked
+    from homunculus.model.learned import packaged_scorer
+
+    return packaged_scorer(device)
+
 
 __all__ = [
     "Allocation",

@@ -4,7 +4,7 @@ The first fixation goes to the peak of relevance, or where the question or the c
 left to see (see unseen.py), unless a model that knows better what it is unsure of says so (`uncertainty`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
@@ -23,8 +23,8 @@ from homunculus.foveate import MAX_FITTED_PIXELS, gaze_points, make_view, one_ea
 from homunculus.geometry import Size, fit_grid, root_level
 from homunculus.images import load_images
 from homunculus.pyramid import ImagePyramid
-from homunculus.relevance import relevance as relevance_of
-from homunculus.relevance import stack_fixations
+from homunculus.relevance import is_question, knows_questions, stack_fixations
+from homunculus.relevance import relevance_for as relevance_of
 from homunculus.sampling import sample
 from homunculus.structures import CELL_FIELDS, Allocation, View, VisualTokens, rectangular
 from homunculus.unseen import RADIUS, left_to_see, next_fixation, shown_level
@@ -78,7 +78,7 @@ class Glance:
 class Observer:
     """An image, or a batch of one size, set up once and looked at many times.
 
-    Its pyramid is built once, and so is its relevance unless that asks about the question (a callable does). With a
+    Its pyramid is built once, and so is its relevance unless that asks about the question (a scorer does). With a
     `cache`, a cell is sampled once however often it is looked at. The arguments are those of `foveate`; `grid` sets
     another leaf grid than the fitted one.
 
@@ -139,7 +139,8 @@ class Observer:
         queries = one_each(query, len(images))
         fixations = stack_fixations(gaze_points(list(images), queries, fixation, self.validate))
         fixations = None if fixations is None else fixations.to(images.device, non_blocking=True)
-        density = self._ask(queries) if _knows_questions(self.relevance) else self._density
+        listens = knows_questions(self.relevance, list(map(is_question, queries)), images.device)
+        density = self._ask(queries) if listens else self._density
         return View(density, self.image_size, self.leaf, self.pyramid, fixations, queries)
 
     def allocate(self, view: View, budget: int | None = None, **options: Any) -> Allocation:
@@ -299,14 +300,6 @@ def progressive(
     view = observer.view(query, fixation)
     depth = root_level(*grid, budgets[0])
     return (observer.tokens(observer.allocate(view, budget, depth=depth)) for budget in budgets)
-
-
-def _knows_questions(source: Any) -> bool:
-    """Whether a relevance source or mixture may answer differently to another question."""
-    parts = list(source) if isinstance(source, Mapping) else source
-    if isinstance(parts, (list, tuple)):
-        return any(callable(part[0] if isinstance(part, tuple) else part) for part in parts)
-    return callable(parts)
 
 
 def _verdict(answer: Any, going: Bool[Tensor, "b"]) -> Bool[Tensor, "b"]:

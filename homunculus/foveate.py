@@ -14,7 +14,7 @@ from homunculus.geometry import MIN_TREE_BUDGET, fit_grid
 from homunculus.images import load_images
 from homunculus.pyramid import ImagePyramid
 from homunculus.relevance import as_fixations, spatial_points, stack_fixations
-from homunculus.relevance import relevance as relevance_of
+from homunculus.relevance import relevance_for as relevance_of
 from homunculus.sampling import sample
 from homunculus.structures import Allocation, PackedAllocation, View, VisualTokens, rectangular
 
@@ -39,8 +39,9 @@ def foveate(
     `image` is a path, PIL image, numpy array, tensor, or a list or batch of them, of equal or different sizes. `query`
     is one question for all or a list with one each; its spatial words ("top-left", "footer") set fixations unless
     `fixation` does: points in pixels, see `relevance.as_fixations`. `relevance` is a source or mixture, see
-    `relevance.relevance`. `options` go to the allocator, for instance `e0=2.0`. An allocator that spends one budget on
-    the whole batch (`token-bank`) gives packed tokens: `unpack()` them for those of each image.
+    `relevance.relevance`; without one, a question is heard by the scorer that came with the package, beside what pixels
+    say, and "pixels" leaves it out. `options` go to the allocator, for instance `e0=2.0`. An allocator that spends one
+    budget on the whole batch (`token-bank`) gives packed tokens: `unpack()` them for those of each image.
 
     >>> tokens = foveate(torch.rand(3, 300, 400), "What is written at the top left?", budget=100)
     >>> tokens.patches.shape, tokens.allocation.boxes.shape

@@ -53,7 +53,7 @@ def test_the_first_fixation_is_the_peak_of_relevance():
 def test_named_places_come_first():
     image = picture(600, 300)
     footer = [[100.0, 285.0], [300.0, 285.0], [500.0, 285.0]]
-    glances = list(fixate(image, "What is in the footer?", 4, enough=None, budget=64))
+    glances = list(fixate(image, "What is in the footer?", 4, enough=None, budget=64, relevance="pixels"))
     assert torch.tensor(places(glances[3])[:3]).allclose(torch.tensor(footer)) and len(places(glances[3])) == 4
     assert [glance.fixations.shape[1] for glance in glances] == [1, 2, 3, 4]
     assert places(glances[3])[3][1] < 250  # it has been in the footer

@@ -86,7 +86,7 @@ def test_words_move_the_tokens():
 
 def test_an_explicit_fixation_overrides_words():
     image = picture(512, 512)
-    explicit = homunculus.foveate(image, "top left", fixation=(400, 400)).allocation
+    explicit = homunculus.foveate(image, "top left", fixation=(400, 400), relevance="pixels").allocation
     assert torch.equal(explicit.boxes, homunculus.foveate(image, None, fixation=(400, 400)).allocation.boxes)
     nearest = explicit.centers[0][explicit.eccentricity[0].argmin()]
     assert (nearest - 400).abs().max() < 32
@@ -95,7 +95,9 @@ def test_an_explicit_fixation_overrides_words():
 def test_no_question_and_no_fixation_is_relevance_alone():
     image = picture(512, 512)
     plain = homunculus.foveate(image).allocation
-    assert torch.equal(plain.boxes, homunculus.foveate(image, "What colour is it?").allocation.boxes)
+    assert torch.equal(
+        plain.boxes, homunculus.foveate(image, "What colour is it?", relevance="pixels").allocation.boxes
+    )
     assert torch.equal(plain.boxes, homunculus.foveate(image, fixation_share=0.9).allocation.boxes)
 
 

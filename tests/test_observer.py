@@ -24,7 +24,7 @@ def scorer(images, queries):
     return maps
 
 
-@pytest.mark.parametrize("relevance", [None, "detail", [("detail", 0.5), (scorer, 0.5)], scorer])
+@pytest.mark.parametrize("relevance", [None, "pixels", "detail", [("detail", 0.5), (scorer, 0.5)], scorer])
 def test_an_observer_sees_what_foveate_sees(relevance):
     image = picture(300, 200)
     observer, cached = (Observer(image, 100, relevance=relevance, cache=cache) for cache in (None, TokenCache()))
@@ -42,7 +42,7 @@ def test_an_observer_works_once(monkeypatch):
     calls = []
     original = homunculus.fixation.relevance_of
     monkeypatch.setattr(homunculus.fixation, "relevance_of", lambda *a, **k: calls.append(a) or original(*a, **k))
-    observer = Observer(picture(300, 200), 100)
+    observer = Observer(picture(300, 200), 100, relevance="pixels")
     assert repr(observer) == "Observer(1 images of 300x200, 100 tokens)"
     for query in ("top", "left", None):
         observer.look(query)
@@ -68,11 +68,11 @@ def test_follow_ups_and_fixations_reuse_most_cells():
     """On the example page less than 60 % of the cells are sampled, of three fixations and of four questions."""
     page = example_page()
     cache = TokenCache()
-    for glance in Observer(page, cache=cache).fixate(QUESTION, 3):
+    for glance in Observer(page, relevance="pixels", cache=cache).fixate(QUESTION, 3):
         assert glance.tokens.patches.shape == (1, 273, 3, 16, 16)
     assert cache.stats.hits + cache.stats.misses == 3 * 273 and cache.stats.hit_rate > 0.4
     cache = TokenCache()
-    observer = Observer(page, cache=cache)
+    observer = Observer(page, relevance="pixels", cache=cache)
     follow_ups = ("What is the total?", "Who is it billed to, at the top left?", "What is in the footer?")
     for question in (QUESTION, *follow_ups):
         observer.look(question)

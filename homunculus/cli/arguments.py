@@ -9,7 +9,8 @@ from homunculus.errors import FixationError, ImageError
 
 ImagePath = Annotated[Path | None, typer.Argument(help="An image file. Without one, an example page is drawn.")]
 Question = Annotated[
-    str | None, typer.Argument(help='A question; its spatial words in English ("top left", "footer") guide the gaze.')
+    str | None,
+    typer.Argument(help='A question; its spatial words in English ("top left", "footer") also guide the gaze.'),
 ]
 Budget = Annotated[int, typer.Option(help="Visual tokens to spend, at least 16 for the tree methods.")]
 Fixations = Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from homunculus.cli.arguments import Budget, read
 from homunculus.cli.ask_csv import ask_csv
-from homunculus.cli.look import cell_list
+from homunculus.cli.look import cell_list, leave_room
 from homunculus.cli.output import check_output, write_png
 from homunculus.errors import ImageError, ModelError, QueryError
 
@@ -23,7 +23,7 @@ def ask(
     budget: Budget = 273,
     allocator: Annotated[str, typer.Option(help="How to spend them; see `homunculus gallery`.")] = "foveated-pyramid",
     relevance: Annotated[
-        str | None, typer.Option(help="Where to look, such as detail, or coarse-pass with --model.")
+        str | None, typer.Option(help="Where to look, such as pixels, or coarse-pass with --model; the model's own.")
     ] = None,
     looks: Annotated[int | None, typer.Option(help="Look up to so many times, until it is sure.")] = None,
     progressive: Annotated[bool, typer.Option("--progressive", help="100, 273, 512 tokens, until it is sure.")] = False,
@@ -45,7 +45,8 @@ def ask(
     for option, value in (theirs if model is None else ours).items():
         if value is not None:
             raise ModelError(f"{option} goes {'only' if model is None else 'not'} with --model: leave one of them out")
-    where: dict[str, Any] = {"budget": budget, "allocator": allocator, "relevance": relevance}
+    own = model is None and relevance == "learned"  # the scorer of the weights that answer, whichever they are
+    where: dict[str, Any] = {"budget": budget, "allocator": allocator, "relevance": None if own else relevance}
     again: dict[str, Any] = {"looks": 1 if looks is None else looks, "progressive": progressive}
     if csv is not None:
         if image is not None or show or as_json:
@@ -100,7 +101,10 @@ def load(weights: Path | None) -> Any:
 
     from homunculus.model.weights import load_model
 
-    return load_model(weights, "cuda" if torch.cuda.is_available() else "cpu")
+    if torch.cuda.is_available():
+        return load_model(weights, "cuda")
+    leave_room()
+    return load_model(weights)
 
 
 def _ask_qwen(name: str, pixels: Any, question: str, how: dict[str, Any], picture: Path, as_json: bool) -> None:

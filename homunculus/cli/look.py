@@ -1,6 +1,7 @@
 """`homunculus look`: where the tokens went, drawn and in numbers."""
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,10 @@ def look(
     question: Question = None,
     budget: Budget = 273,
     allocator: Annotated[str, typer.Option(help="How to spend them; see `homunculus gallery`.")] = "foveated-pyramid",
+    relevance: Annotated[
+        str | None,
+        typer.Option(help="Where to look: learned (of a question), pixels, detail, saliency or uniform; see below."),
+    ] = None,
     fixation: Fixations = None,
     fixations: Annotated[
         int, typer.Option(help="Look up to so many times, at one place after another, and draw the scanpath.")
@@ -27,9 +32,13 @@ def look(
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers and cells as JSON.")] = False,
     seed: Seed = 0,
 ) -> None:
-    """Draw where the tokens went: cells over the image, relevance, and what the model would see."""
+    """Draw where the tokens went: cells over the image, relevance, and what the model would see.
+
+    A question is heard by the compact model's scorer, beside what the pixels say; without one, pixels decide alone.
+    """
     from homunculus.allocation import allocate_view, get_allocator
     from homunculus.foveate import make_view
+    from homunculus.relevance import default_for
     from homunculus.sampling import sample
     from homunculus.structures import VisualTokens, rectangular
     from homunculus.viz.figures import look_figure
@@ -37,16 +46,18 @@ def look(
     check_output(out, image)
     method = get_allocator(allocator)
     pixels, question, points = read(image, question, fixation)
+    leave_room()
+    source = default_for(question, pixels.device) if relevance is None else [(relevance, 1.0)]  # loads the scorer
     start = time.perf_counter()
     scan: dict[str, Any] = {}
     if fixations == 1:
-        view = make_view(pixels, question, budget, points)
+        view = make_view(pixels, question, budget, points, source)
         allocation = rectangular(allocate_view(view, budget, allocator, seed=seed))
         tokens = VisualTokens(sample(view.pyramid.images, allocation), allocation)
     else:
-        view, tokens, scan = look_around(pixels, question, budget, points, allocator, seed, fixations)
+        view, tokens, scan = look_around(pixels, question, budget, points, source, allocator, seed, fixations)
     seconds = time.perf_counter() - start
-    report = summary(view, tokens, question, method, seconds) | scan | {"out": str(out)}
+    report = summary(view, tokens, question, method, source, seconds) | scan | {"out": str(out)}
     scanpath = view.fixations[0] if scan and view.fixations is not None else None
     write_png(look_figure(pixels, view, tokens, question, method, scanpath=scanpath), out)
     if as_json:
@@ -56,7 +67,7 @@ def look(
 
 
 def look_around(
-    pixels: Any, question: str | None, budget: int, points: Any, allocator: str, seed: int, n: int
+    pixels: Any, question: str | None, budget: int, points: Any, source: Any, allocator: str, seed: int, n: int
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Several looks: the view with all fixations, the tokens of the last look, and how each look fared."""
     from dataclasses import replace
@@ -65,7 +76,7 @@ def look_around(
     from homunculus.fixation import Observer
 
     cache = TokenCache()
-    observer = Observer(pixels, budget, allocator, cache=cache, seed=seed)
+    observer = Observer(pixels, budget, allocator, source, cache=cache, seed=seed)
     glances: list[Any] = []
     looks: list[dict[str, Any]] = []
     for glance in observer.fixate(question, n, points):
@@ -79,7 +90,16 @@ def look_around(
     return view, glances[-1].tokens, {"looks": looks, "looks_asked": n, "cache": held}
 
 
-def summary(view: Any, tokens: Any, question: str | None, method: Any, seconds: float) -> dict[str, Any]:
+def leave_room() -> None:
+    """Half of the cores, unless OMP_NUM_THREADS says how many: threads that share a core with something else wait for
+    each other by spinning, and a small model is then ten times slower on two threads than on one."""
+    import torch
+
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, torch.get_num_threads() // 2))
+
+
+def summary(view: Any, tokens: Any, question: str | None, method: Any, source: Any, seconds: float) -> dict[str, Any]:
     """The numbers of one look."""
     from homunculus.allocation import coverage
     from homunculus.geometry import leaf_side
@@ -91,6 +111,7 @@ def summary(view: Any, tokens: Any, question: str | None, method: Any, seconds: 
     return {
         "question": question,
         "allocator": method.name,
+        "relevance": {name: weight / sum(share for _, share in source) for name, weight in source},
         "image_size": list(view.image_size),
         "grid": list(view.grid),
         "leaf_pixels": leaf_side(view.grid, view.image_size),
@@ -148,6 +169,7 @@ def print_summary(report: dict[str, Any]) -> None:
     context = f", {report['context_tokens']} more, repeating a coarse one" if report["context_tokens"] else ""
     table.add_row("cells", cells + context)
     table.add_row("coverage", f"{report['coverage']:.1%}")
+    table.add_row("relevance", ", ".join(f"{name} {share:.0%}" for name, share in report["relevance"].items()))
     if not report["fixations"]:
         gaze = "nowhere: the question names no place" if report["question"] else "nowhere"
     else:

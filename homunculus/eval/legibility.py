@@ -142,7 +142,7 @@ def filled(shown: UInt8[np.ndarray, "h w 3"], mask: Bool[np.ndarray, "h w"]) -> 
 
 def _view(image: UInt8[np.ndarray, "h w 3"], question: Question, source: str, budget: int) -> View:
     if source == "model-free":
-        return make_view(image, question.text, budget)
+        return make_view(image, question.text, budget, relevance="pixels")
     if source == "none":
         return make_view(image, None, budget, relevance="uniform")
     height, width = image.shape[:2]

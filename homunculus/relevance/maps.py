@@ -4,6 +4,8 @@ Every map is built from operations that round each element on its own, so an ima
 batch. Nothing here is differentiated: pixels say where to look, they are not trained to.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Float64
@@ -12,6 +14,7 @@ from torch import Tensor
 from homunculus.density import normalise, total_mass
 from homunculus.kernels.resample import area_resample
 from homunculus.pyramid import ImagePyramid
+from homunculus.relevance.learned import learned
 
 SURROUND_LEVELS = 2  # a surround is this many octaves wider than its centre
 CENTRE_SCALES = 3
@@ -114,4 +117,20 @@ def _promote(feature: Float64[Tensor, "b h w"]) -> Float64[Tensor, "b h w"]:
     return feature * lonely * lonely
 
 
-SOURCES = {"uniform": uniform, "detail": detail, "saliency": saliency}
+@torch.no_grad()
+def pixels(pyramid: ImagePyramid) -> Float64[Tensor, "b gh gw"]:
+    """All that pixels alone say: saliency and detail in equal parts.
+
+    >>> pixels(ImagePyramid(torch.rand(1, 3, 64, 64), (4, 4))).sum().item()
+    1.0
+    """
+    return normalise(saliency(pyramid) + detail(pyramid))
+
+
+SOURCES: dict[str, Callable[..., Tensor]] = {
+    "uniform": uniform,
+    "detail": detail,
+    "saliency": saliency,
+    "pixels": pixels,
+    "learned": learned,  # the only one that is told the questions
+}
