@@ -1,5 +1,6 @@
 """The compact model whole: image -> relevance -> allocation -> sampling -> encoder -> decoder -> answer."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,11 +20,11 @@ from homunculus.model.tokenizer import Tokenizer, default_tokenizer
 from homunculus.pyramid import ImagePyramid
 from homunculus.relevance.gaze import peak
 from homunculus.sampling import sample
-from homunculus.structures import View, VisualTokens, rectangular
+from homunculus.structures import CELL_FIELDS, Allocation, View, VisualTokens, rectangular
 
 
 def look(
-    images: Shaped[Tensor, "b 3 h w"],
+    images: Shaped[Tensor, "images 3 h w"],
     density: Float[Tensor, "b dh dw"],
     budget: int = 273,
     allocator: str = DEFAULT,
@@ -35,20 +36,47 @@ def look(
     **options: Any,
 ) -> VisualTokens:
     """Spend a budget on images of one size by a density. Allocators with a gaze look at its peak, unless told where.
-    A choice of cells has no gradient: none reaches the density.
+    A choice of cells has no gradient: none reaches the density. Of several densities to an image, those of the first
+    come first; the image is not copied for them.
 
     >>> look(torch.rand(2, 3, 256, 256), torch.rand(2, 16, 16), 64).patches.shape
     torch.Size([2, 64, 3, 16, 16])
     """
+    if len(density) % len(images):
+        raise ModelError(f"{len(density)} densities do not part among {len(images)} images: give as many to each")
     height, width = images.shape[-2:]
+    each, method = len(density) // len(images), get_allocator(allocator)
     grid = fit_grid(width, height, max(budget, MIN_TREE_BUDGET), leaf)
     wanted = resample_mass(density.detach().double(), (grid.gw, grid.gh))
-    if fixations is None and get_allocator(allocator).uses_gaze:
+    if fixations is None and method.uses_gaze:
         at = peak(wanted, (width, height))
         fixations = torch.cat((at, torch.ones_like(at[:, :1])), dim=-1)[:, None]
-    view = View(wanted, (width, height), leaf, ImagePyramid(images, (grid.gw, grid.gh), leaf), fixations)
+    pyramid = None
+    if method.needs_pixels:
+        pyramid = ImagePyramid(images.repeat_interleave(each, dim=0), (grid.gw, grid.gh), leaf)
+    view = View(wanted, (width, height), leaf, pyramid, fixations)
     allocation = rectangular(allocate_view(view, budget, allocator, seed=seed, **options))
-    return VisualTokens(sample(images, allocation, dtype=dtype), allocation)
+    patches = sample(images, by_image(allocation, each), dtype=dtype)
+    return VisualTokens(patches.view(len(density), -1, *patches.shape[2:]), allocation)
+
+
+def by_image(allocation: Allocation, each: int) -> Allocation:
+    """`each` allocations in a row as one of their image, with the cells of all.
+
+    >>> import homunculus
+    >>> by_image(homunculus.allocate(torch.rand(6, 8, 8), 32), each=3)
+    Allocation(2 images x 96 dyadic cells, leaf 16, cpu)
+    """
+    if each == 1:
+        return allocation
+    cells = {name: getattr(allocation, name).unflatten(0, (-1, each)).flatten(1, 2) for name in CELL_FIELDS}
+    return replace(
+        allocation,
+        **cells,
+        gaze=allocation.gaze[::each],
+        image_sizes=allocation.image_sizes[::each],
+        grids=allocation.grids[::each],
+    )
 
 
 class CompactVLM(nn.Module):

@@ -83,9 +83,8 @@ class Check:
                 leaf = model.config.leaf
                 grid = (round(width / leaf), round(height / leaf))
                 density = truth_of(samples, grid) if name == "true" else predicted(model, samples)
-                images = samples.images.repeat_interleave(samples.each, dim=0)
                 written = model.read(
-                    look(images, density, budget, leaf=leaf), samples.question, samples.answer.shape[1]
+                    look(samples.images, density, budget, leaf=leaf), samples.question, samples.answer.shape[1]
                 )
                 return same_letters(written.letters, samples.answer).float().tolist()
 

@@ -161,14 +161,14 @@ class Joint(Reading):
     def __call__(self, step: int) -> tuple[Tensor, dict[str, Tensor | float]]:
         shown = showing(self.phases, self.steps, step, self.seed)
         samples, waited = self.drawn(shown, step)
-        images = samples.images.repeat_interleave(self.each, dim=0)
         scores = scored(self.model, samples)
         region, found = scorer_loss(scores, truth_of(samples, (scores.shape[2], scores.shape[1])))
 
         density = as_density(scores)
         with torch.no_grad():
             leaf = self.model.config.leaf
-            tokens = look(images, density, shown.budget, shown.allocator, leaf=leaf, seed=step, dtype=self.dtype)
+            how: dict[str, Any] = {"leaf": leaf, "seed": step, "dtype": self.dtype}
+            tokens = look(samples.images, density, shown.budget, shown.allocator, **how)
         if shown.allocator == DEFAULT:
             patches, cells = seen(tokens, density, exponential(step, self.steps, *self.temperature), self.sight)
         else:
@@ -179,7 +179,7 @@ class Joint(Reading):
         logits = self.model.decoder(self.model.decoder.remember(features, cells), samples.question, samples.answer)
         answered, read = answer_loss(logits, samples.answer)
         losses = {"answer_loss": answered.detach(), "scorer_loss": region.detach()}
-        about = {"samples": float(len(images)), "waited": waited}
+        about = {"samples": float(len(density)), "waited": waited}
         return answered + self.supervised * region, read | found | losses | about
 
 

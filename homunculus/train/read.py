@@ -5,7 +5,7 @@ is as cheap as its tokens. Batches are as large as a number of tokens allows, wh
 """
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -72,17 +72,17 @@ class Reading:
     def __call__(self, step: int) -> tuple[Tensor, dict[str, Tensor | float]]:
         shown = showing(self.phases, self.steps, step, self.seed)
         samples, waited = self.drawn(shown, step)
-        images = samples.images.repeat_interleave(self.each, dim=0)
         leaf = self.model.config.leaf
         with torch.no_grad():
             density = self.relevance(samples, shown, step)
-            tokens = look(images, density, shown.budget, shown.allocator, leaf=leaf, seed=step, dtype=self.dtype)
+            how: dict[str, Any] = {"leaf": leaf, "seed": step, "dtype": self.dtype}
+            tokens = look(samples.images, density, shown.budget, shown.allocator, **how)
             cells = cells_of(rectangular(tokens.allocation))
             cells = untold(cells, shown.untold, step)
         features = self.model.encoder(tokens.patches, cells)
         logits = self.model.decoder(self.model.decoder.remember(features, cells), samples.question, samples.answer)
         loss, about = answer_loss(logits, samples.answer)
-        return loss, about | {"samples": float(len(images)), "waited": waited}
+        return loss, about | {"samples": float(len(density)), "waited": waited}
 
     def drawn(self, shown: Showing, step: int) -> tuple[Samples, float]:
         """The samples of a step, and the seconds that were ever waited for images; the pool goes on."""

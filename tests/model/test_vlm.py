@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 import homunculus
 from homunculus.allocation import get_allocator
-from homunculus.errors import AllocatorError
+from homunculus.errors import AllocatorError, ModelError
 from homunculus.model.config import tiny
 from homunculus.model.encoder import cells_of
 from homunculus.model.tokenizer import EOS, PAD
@@ -205,3 +205,19 @@ def test_compiled_is_the_same():
         [sys.executable, "-c", COMPILED], env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True
     )
     assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("allocator", ["foveated-pyramid", "topk", "log-polar-rings", "views", "detail-tree"])
+def test_densities_of_one_image_share_it(allocator):
+    """As if the image had been copied for each; to the bit."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (2, 3, 128, 192), generator=generator, dtype=torch.uint8)
+    density = torch.rand(6, 8, 12, generator=generator)
+    shared = look(images, density, 64, allocator)
+    alone = look(images.repeat_interleave(3, dim=0), density, 64, allocator)
+    assert torch.equal(shared.patches, alone.patches) and torch.equal(shared.allocation.boxes, alone.allocation.boxes)
+
+
+def test_densities_that_are_not_equally_many():
+    with pytest.raises(ModelError, match="3 densities do not part among 2 images"):
+        look(torch.rand(2, 3, 64, 64), torch.rand(3, 4, 4), 32)
