@@ -1,11 +1,9 @@
 """The scorer that came with the package as a source of relevance: what `look` and `foveate` ask by default.
 
-It is loaded with the first question, once for each device. The scorer has learned on images of a million pixels; those
-of more than four million are scaled down for it, which also bounds its memory. On a CPU images are scored one by one,
+It is loaded with the first question, once for each device. On a CPU images are scored one by one,
 so that what is said of one does not depend on its batch, to the last bit; a GPU takes them together.
 """
 
-import math
 import weakref
 from collections.abc import Sequence
 from functools import cache
@@ -16,13 +14,10 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from homunculus.kernels.resample import area_resample_in_strips
 from homunculus.model import weights
 from homunculus.model.looking import LONGEST_QUESTION
 from homunculus.model.scorer import Scorer, as_density
 from homunculus.model.tokenizer import Tokenizer
-
-MOST_PIXELS = 1 << 22
 
 
 def packaged_scorer(device: torch.device) -> "Listening | None":
@@ -56,9 +51,7 @@ class Listening:
     def __call__(self, images: Shaped[Tensor, "b 3 h w"], questions: Sequence[Any]) -> Float[Tensor, "b gh gw"]:
         together = 1 if images.device.type == "cpu" else len(images)
         if self._seen() is not images:
-            self._features = [
-                self.scorer.features(within(part, leaf=self.scorer.leaf)) for part in images.split(together)
-            ]
+            self._features = [self.scorer.features(part) for part in images.split(together)]
             self._seen = weakref.ref(images)
         found = []
         for number, features in enumerate(self._features):
@@ -70,17 +63,3 @@ class Listening:
         """Questions as the scorer reads them; what is none is as good as "?", for nobody listens to what comes out."""
         texts = [question if isinstance(question, str) and question.strip() else "?" for question in questions]
         return self.tokenizer.batch([self.tokenizer.encode(text)[:LONGEST_QUESTION] for text in texts])
-
-
-def within(images: Shaped[Tensor, "b 3 h w"], most: int = MOST_PIXELS, leaf: int = 16) -> Shaped[Tensor, "b 3 h2 w2"]:
-    """Images of no more than so many pixels, larger ones scaled to whole leaves; their shape is kept but for that.
-
-    >>> within(torch.rand(1, 3, 300, 400), 30_000).shape
-    torch.Size([1, 3, 144, 192])
-    """
-    height, width = images.shape[-2:]
-    if height * width <= most:
-        return images
-    scale = math.sqrt(most / (height * width)) / leaf
-    fewer = area_resample_in_strips(images, (max(1, int(width * scale)) * leaf, max(1, int(height * scale)) * leaf))
-    return fewer.round().to(images.dtype) if images.dtype == torch.uint8 else fewer  # 0 to 255 stay just that

@@ -7,16 +7,21 @@ what forms, tables and lines of text are made of, and their cost grows with the 
 its area squared.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor, nn
 
-from homunculus.kernels.resample import area_resample
+from homunculus.geometry import Size
+from homunculus.kernels.resample import area_resample, area_resample_in_strips
 from homunculus.model.blocks import MLP, Attention, Block, Norm, attend
 from homunculus.model.config import Config
 from homunculus.model.rotary import Turns, turns
 from homunculus.model.tokenizer import PAD
+
+MOST_PIXELS = 3 << 19  # an image and a half as large as those it learns on
 
 
 class QuestionEncoder(nn.Module):
@@ -120,11 +125,13 @@ class Scorer(nn.Module):
         self.out = nn.Linear(width, 1)
 
     def features(self, images: Shaped[Tensor, "b 3 h w"]) -> Float[Tensor, "b gh gw c"]:
-        """What does not depend on the question. Images of no whole leaves are scaled to some, as sampling does."""
+        """What does not depend on the question. Images of no whole leaves are scaled to some, as sampling does, and
+        those of more than `MOST_PIXELS` to fewer: so large is the type it knows."""
         unit = 255.0 if images.dtype == torch.uint8 else 1.0
-        height, width = (max(1, round(side / self.leaf)) * self.leaf for side in images.shape[-2:])
-        if images.shape[-2:] != (height, width):
-            images = area_resample(images, (width, height))
+        size = fitting(images.shape[-1], images.shape[-2], self.leaf)
+        if size != (images.shape[-1], images.shape[-2]):
+            resample = area_resample if images.shape[-1] * images.shape[-2] <= MOST_PIXELS else area_resample_in_strips
+            images = resample(images, size)
         x = images.to(self.out.weight.dtype) * (4 / unit) - 2
         x = self.stem(x.contiguous(memory_format=torch.channels_last)).permute(0, 2, 3, 1)
         return x + self.place(corners(x.shape[1], x.shape[2], x.device).to(x.dtype))
@@ -144,6 +151,17 @@ class Scorer(nn.Module):
         """Each leaf alone, by what its square has found."""
         leaves = features + apart(self.part(self.norm(x)), features.shape[1], features.shape[2])
         return self.out(self.mlp(self.leaf_norm(leaves))).squeeze(-1).float()
+
+
+def fitting(width: int, height: int, leaf: int, most: int = MOST_PIXELS) -> Size:
+    """The size, in whole leaves, at which an image is read: its own, or one of no more than about so many pixels.
+
+    >>> fitting(1000, 700, 16), fitting(4096, 2048, 16)
+    ((992, 704), (1776, 880))
+    """
+    scale = min(1.0, math.sqrt(most / (width * height)))
+    across, down = (max(1, round(side * scale / leaf)) * leaf for side in (width, height))
+    return across, down
 
 
 def as_density(scores: Float[Tensor, "b gh gw"]) -> Float[Tensor, "b gh gw"]:

@@ -42,6 +42,7 @@ class Phase:
     untold: float = 0.2  # samples whose encoder is not told how relevant its cells were found
     readings: float = 0.0  # steps in which texts are read that only relevance points at
     reach: float = 1.0  # of these the shortest, this share of them
+    enlarged: Mapping[int, float] = field(default_factory=lambda: {1: 1.0})  # how many times, before cells are cut
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,10 @@ class Showing:
     relevance: Relevance
     untold: float
     readings: float  # the share of texts, the shortest, that are read instead of questions; 0: questions
+    enlarged: int = 1
 
+
+SIZES = {1: 0.85, 2: 0.1, 4: 0.05}
 
 BEGIN = Phase(0.1, {96: 1.0}, readings=1.0, reach=0.3)
 LEARN = Phase(0.25, {96: 1.0}, readings=0.8)
@@ -63,8 +67,11 @@ MIX = Phase(
     ALL,
     {"true": 0.25, "corrupted": 0.5, "predicted": 0.25},
     readings=0.2,
+    enlarged=SIZES,
 )
-SETTLE = Phase(0.2, {150: 1.0, 273: 8.0, 512: 1.0}, ALL, {"corrupted": 0.2, "predicted": 0.8})
+SETTLE = Phase(
+    0.2, {150: 1.0, 273: 8.0, 512: 1.0}, ALL, {"corrupted": 0.2, "predicted": 0.8}, untold=0.1, enlarged=SIZES
+)
 WHOLE = Phase(  # every leaf, and now and then fewer, so that these are not unlearned
     1.0, {4096: 0.7, 273: 0.3}, {"uniform": 0.4, "foveated-pyramid": 0.6}, {"corrupted": 0.3, "predicted": 0.7}
 )
@@ -87,9 +94,11 @@ def showing(phases: Sequence[Phase], steps: int, step: int, seed: int = 0) -> Sh
     dice = random.Random(f"{seed} {step}")
     budget, allocator = _drawn(phase.budgets, dice), _drawn(phase.allocators, dice)
     relevance = _drawn(phase.relevance, dice)
-    if dice.random() < phase.readings:  # nothing but relevance says what is meant
-        return Showing(budget, allocator, "true", 0.0, phase.reach)
-    return Showing(budget, allocator, relevance, phase.untold, 0.0)
+    reads = dice.random() < phase.readings
+    enlarged = _drawn(phase.enlarged, dice)
+    if reads:  # nothing but relevance says what is meant
+        return Showing(budget, allocator, "true", 0.0, phase.reach, enlarged)
+    return Showing(budget, allocator, relevance, phase.untold, 0.0, enlarged)
 
 
 def _drawn(weights: Mapping[T, float], dice: random.Random) -> T:

@@ -42,7 +42,7 @@ from homunculus.pyramid import mass_pyramid
 from homunculus.structures import Allocation, View, VisualTokens, rectangular
 from homunculus.train.curriculum import Phase, showing
 from homunculus.train.pool import Pool
-from homunculus.train.read import Reading, answer_loss, untold
+from homunculus.train.read import Reading, answer_loss, enlarged, untold
 from homunculus.train.score import scored, scorer_loss, truth_of
 
 Frozen = Literal["reader", "nothing"]
@@ -168,7 +168,8 @@ class Joint(Reading):
         with torch.no_grad():
             leaf = self.model.config.leaf
             how: dict[str, Any] = {"leaf": leaf, "seed": step, "dtype": self.dtype}
-            tokens = look(samples.images, density, shown.budget, shown.allocator, **how)
+            images = enlarged(samples.images, shown.enlarged)
+            tokens = look(images, density, shown.budget, shown.allocator, **how)
         if shown.allocator == DEFAULT:
             patches, cells = seen(tokens, density, exponential(step, self.steps, *self.temperature), self.sight)
         else:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from homunculus.model.decoder import Layer
@@ -76,7 +76,8 @@ class Reading:
         with torch.no_grad():
             density = self.relevance(samples, shown, step)
             how: dict[str, Any] = {"leaf": leaf, "seed": step, "dtype": self.dtype}
-            tokens = look(samples.images, density, shown.budget, shown.allocator, **how)
+            images = enlarged(samples.images, shown.enlarged)
+            tokens = look(images, density, shown.budget, shown.allocator, **how)
             cells = cells_of(rectangular(tokens.allocation))
             cells = untold(cells, shown.untold, step)
         features = self.model.encoder(tokens.patches, cells)
@@ -106,6 +107,22 @@ class Reading:
             return predicted(self.model, samples)
         truth = truth_of(samples, (width // leaf, height // leaf))
         return truth if shown.relevance == "true" else corrupted(truth, seed=step)
+
+
+def enlarged(images: UInt8[Tensor, "b 3 h w"], times: int) -> UInt8[Tensor, "b 3 h2 w2"]:
+    """Images so many times as large, as a camera of more pixels would have taken them: type is then read in coarser
+    cells, farther apart.
+
+    >>> enlarged(torch.arange(4, dtype=torch.uint8).view(1, 1, 1, 4).expand(1, 3, 1, 4), 2)[0, 0, 0].tolist()
+    [0, 0, 1, 1, 2, 2, 3, 3]
+    """
+    if times == 1:
+        return images
+    working = torch.float16 if images.is_cuda else torch.float32  # bytes are whole numbers up to 255 in either
+    parts = (
+        F.interpolate(part.to(working), scale_factor=float(times), mode="bilinear") for part in images.split(TOGETHER)
+    )
+    return torch.cat([part.round_().to(torch.uint8) for part in parts])
 
 
 def untold(cells: Cells, share: float, step: int) -> Cells:

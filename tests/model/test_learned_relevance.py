@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 import weakref
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,9 +21,9 @@ from homunculus.data.record import Question
 from homunculus.density import normalise, resample_mass
 from homunculus.errors import RelevanceError
 from homunculus.foveate import make_view
-from homunculus.model import learned, weights
+from homunculus.model import learned, scorer, weights
 from homunculus.model.config import tiny
-from homunculus.model.learned import Listening, packaged_scorer, within
+from homunculus.model.learned import Listening, packaged_scorer
 from homunculus.model.scorer import as_density
 from homunculus.model.vlm import CompactVLM
 from homunculus.model.weights import load_model, save_weights
@@ -166,15 +167,8 @@ def test_the_images_are_not_held(packaged):
 
 
 def test_large_images_are_scaled_down_for_the_scorer(packaged, monkeypatch):
-    image = torch.zeros(1, 3, 400, 900, dtype=torch.uint8)
-    image[..., 200:, :] = 255
-    small = within(image, 90_000)
-    assert small.dtype == torch.uint8 and small.shape[-2] * small.shape[-1] <= 90_000
-    assert small.shape[-2] % 16 == small.shape[-1] % 16 == 0
-    assert small.shape[-1] / small.shape[-2] == pytest.approx(900 / 400, rel=0.1)
-    assert small.double().mean() == pytest.approx(127.5, abs=1)  # 0 to 255 as before, and the same mean
-    assert within(image, 360_000) is image
-    monkeypatch.setattr(learned, "within", lambda images, leaf: within(images, 40_000, leaf))
+    monkeypatch.setattr(scorer, "fitting", partial(scorer.fitting, most=40_000))
+    monkeypatch.setattr(scorer, "MOST_PIXELS", 40_000)
     noisy = picture(3, 320, 480)
     listening = Listening(packaged.scorer, packaged.tokenizer)
     as_bytes, as_floats = (listening(way, [QUESTION]) for way in (noisy[None], noisy[None] / 255))

@@ -71,5 +71,6 @@ def test_it_begins_with_true_regions_and_ends_with_predicted_ones():
     assert sum(one.relevance == "predicted" for one in last) > 0.7 * len(last) and not any(one.readings for one in last)
     assert Counter(one.budget for one in last).most_common(1)[0][0] == 273
     assert {one.allocator for one in shown} == ALL.keys()
+    assert {one.enlarged for one in first} == {1} and {one.enlarged for one in shown} == {1, 2, 4}
     whole = Counter(showing([WHOLE], steps, step).budget for step in range(steps))
     assert whole[4096] > 2 * whole[273] > 0 and whole.keys() == {4096, 273}

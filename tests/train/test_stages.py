@@ -19,7 +19,7 @@ from homunculus.train.letters import SLOTS, leaf_letters, leaf_of, letter_loss, 
 from homunculus.train.loop import Settings, fit
 from homunculus.train.pool import Pool
 from homunculus.train.pretrain import Pretraining, laplacian_bands, laplacian_loss
-from homunculus.train.read import Reading, answer_loss, untold
+from homunculus.train.read import Reading, answer_loss, enlarged, untold
 from homunculus.train.score import Scoring, fill, scorer_loss
 
 SIZE = (128, 128)
@@ -264,6 +264,25 @@ def test_the_weight_of_letters(pages):
 def test_a_leaf_is_counted_from_the_left_and_the_top():
     letters = torch.tensor([[[[0, 0, 9], [511, 0, 9], [0, 511, 9], [300, 17, 9]]]])
     assert leaf_of(letters, (512, 512), (32, 32)).flatten().tolist() == [0, 31, 31 * 32, 32 + 18]
+
+
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_enlarged_images_say_the_same(scenes, times):
+    """A cell of an enlarged image is the patch of the pixels it came from; means stay."""
+    images = scenes.draw(2, 0).images
+    large = enlarged(images, times)
+    assert large.dtype == torch.uint8 and large.shape == (2, 3, 128 * times, 128 * times)
+    back = torch.nn.functional.avg_pool2d(large.float(), times)
+    assert (back - images.float()).abs().mean() < 4 and abs(back.mean() - images.float().mean()) < 0.5
+
+
+def test_steps_may_show_enlarged_images(scenes):
+    vlm = CompactVLM(tiny()).requires_grad_(False)
+    found = []
+    for times in (1, 2):
+        phase = Phase(1.0, {64: 1.0}, enlarged={times: 1.0}, untold=0.0)
+        found.append(Reading(vlm, [scenes], [phase], 10, tokens=64 * 8, each=4)(0)[0].item())
+    assert found[0] != found[1] and all(map(math.isfinite, found))
 
 
 # ---------------------------------------------------------------------------------------------------------------- pools
