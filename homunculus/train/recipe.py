@@ -76,7 +76,7 @@ def speedrun() -> Recipe:
         ),
         families=WITH_DRILLS,
         first=1024,
-        checked=256,
+        checked=128,
         check_every=1500,
     )
 
