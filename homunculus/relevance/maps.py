@@ -121,7 +121,7 @@ def _promote(feature: Float64[Tensor, "b h w"]) -> Float64[Tensor, "b h w"]:
 def pixels(pyramid: ImagePyramid) -> Float64[Tensor, "b gh gw"]:
     """All that pixels alone say: saliency and detail in equal parts.
 
-    >>> pixels(ImagePyramid(torch.rand(1, 3, 64, 64), (4, 4))).sum().item()
+    >>> round(pixels(ImagePyramid(torch.rand(1, 3, 64, 64), (4, 4))).sum().item(), 9)
     1.0
     """
     return normalise(saliency(pyramid) + detail(pyramid))
