@@ -32,14 +32,14 @@ class Toy:
         torch.manual_seed(seed)
         self.model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 1))
         self.pause = pause
-        self.signals: dict[int, signal.Signals] = {}  # raised at a step
+        self.signals: dict[int, tuple[signal.Signals, ...]] = {}  # raised at a step
         self.seen: list[int] = []
 
     def loss(self, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         time.sleep(self.pause)
         self.seen.append(step)
-        if step in self.signals:
-            signal.raise_signal(self.signals[step])
+        for number in self.signals.get(step, ()):
+            signal.raise_signal(number)
         x = torch.randn(32, 4, generator=torch.Generator().manual_seed(step))
         error = (self.model(x) - x.sum(1, keepdim=True)).square().mean()
         return error, {"error": error.sqrt(), "samples": torch.tensor(32.0)}
@@ -105,7 +105,7 @@ def test_a_damaged_checkpoint_costs_steps_but_not_the_result(unbroken, tmp_path,
     reference, expected = unbroken
     Toy().fit(tmp_path, minutes=0.0)
     stopped = Toy(seed=1)
-    stopped.signals = {50: signal.SIGTERM}
+    stopped.signals = {50: (signal.SIGTERM,)}
     with pytest.raises(SystemExit) as left:
         stopped.fit(tmp_path, OFTEN, progress=True)
     assert left.value.code == 128 + signal.SIGTERM
@@ -133,7 +133,7 @@ def test_muon_resumes_to_the_same_bits(tmp_path):
 
 def test_ctrl_c_saves_and_leaves(tmp_path):
     toy = Toy()
-    toy.signals = {5: signal.SIGINT}
+    toy.signals = {5: (signal.SIGINT,)}
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(SystemExit) as left:
         toy.fit(tmp_path)
@@ -146,10 +146,10 @@ def test_ctrl_c_saves_and_leaves(tmp_path):
 
 def test_a_second_ctrl_c_leaves_at_once(tmp_path):
     toy = Toy()
-    toy.signals = {5: signal.SIGINT, 6: signal.SIGINT}
+    toy.signals = {5: (signal.SIGINT, signal.SIGINT)}  # within one step: how many are read together depends on the pace
     with pytest.raises(KeyboardInterrupt):
         toy.fit(tmp_path)
-    assert toy.seen[-1] == 6
+    assert toy.seen[-1] == 5
 
 
 def test_what_is_finished_is_only_loaded(unbroken, tmp_path):
