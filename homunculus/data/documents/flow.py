@@ -71,11 +71,13 @@ def paragraph(
         gaps, spare = len(line) - 1, width - (pen - x) - used
         if not (justify and gaps and number < len(lines) - 1 and spare < width // 3):
             spare = 0
-        said = []
+        said, centres = [], []
         for place, word in enumerate(line):
             if place:
-                pen += space + spare * place // gaps - spare * (place - 1) // gaps
+                room = space + spare * place // gaps - spare * (place - 1) // gaps
                 said.append(" ")
+                centres.append(pen + room / 2)
+                pen += room
             for part in _parts(word):
                 if part == _OPEN:
                     inside = True
@@ -86,16 +88,17 @@ def paragraph(
                     formulas.draw(page, pen, baseline, inline[part], paint)
                     pen += inline[part].width
                 else:
-                    mask, (left, top, right, bottom), advance = _word(font, part)
+                    mask, (left, top, right, bottom), advance, middles = _word(font, part)
                     page.pen.draw.draw_bitmap((pen + left, baseline + top), mask, ink)
                     if inside:
                         box = (pen + left, baseline + top, pen + right, baseline + bottom)
                         spans[-1] = _extended(spans[-1], part, box, number)
+                    centres += [pen + middle for middle in middles]
                     pen += advance
                     said.append(part)
         if pen > page.size[0] or baseline > page.size[1]:
             raise DataError(f"the line {''.join(said)!r} leaves the page of {page.size}: set less text")
-        page.written.append(("".join(said), (start, baseline - ascent, pen, baseline + step - ascent)))
+        page.note("".join(said), (start, baseline - ascent, pen, baseline + step - ascent), centres)
         baseline += step
     found = [(value, [box for _, box in boxes]) for value, boxes in spans]
     rest = " ".join(" ".join(line) for line, _ in lines[len(shown) :])
@@ -160,8 +163,9 @@ def _parts(word: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=16384)
-def _word(font: ImageFont.FreeTypeFont, text: str) -> tuple[Any, tuple[int, int, int, int], int]:
-    """The mask of a word, where that lies from the pen on the baseline, and how far the pen moves on."""
+def _word(font: ImageFont.FreeTypeFont, text: str) -> tuple[Any, tuple[int, int, int, int], int, list[float]]:
+    """The mask of a word, where that lies from the pen on the baseline, how far the pen moves on, and how far along the
+    middle of each letter is."""
     letters, pad = glyphs(font), round(font.size)  # letters may lean out of their room
     reach = round(letters.length(text))
     canvas = Image.new("L", (reach + 2 * pad, letters.ascent - letters.descent + 2 * pad))
@@ -170,4 +174,9 @@ def _word(font: ImageFont.FreeTypeFont, text: str) -> tuple[Any, tuple[int, int,
         raise DataError(f"{text!r} leaves no ink: write letters")
     left, top, right, bottom = box
     down = letters.ascent + pad
-    return canvas.crop(box).im, (left - pad, top - down, right - pad, bottom - down), reach
+    return (
+        canvas.crop(box).im,
+        (left - pad, top - down, right - pad, bottom - down),
+        reach,
+        letters.centres(0, text, "ls"),
+    )

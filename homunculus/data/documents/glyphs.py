@@ -73,8 +73,7 @@ class Glyphs:
                 letters[letter] = mask, dx, dy, mask.getbbox(), self.font.getlength(letter)
             pair = last + letter
             if pair not in kerning:
-                apart = sum(self.font.getlength(one) for one in pair)
-                kerning[pair] = self.font.getlength(pair) - apart
+                kerning[pair] = self.font.getlength(pair) - (letters[last][4] + letters[letter][4]) if last else 0.0
             x += kerning[pair]
             places.append((letter, int(x + 0.5)))
             x += letters[letter][4]
@@ -95,7 +94,7 @@ def _left(reach: float, anchor: str) -> int:
     return int(reach / 2 + 0.5) if anchor[0] == "m" else int(reach + 0.5)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def glyphs(font: ImageFont.FreeTypeFont) -> Glyphs:
     """The letters of a font, kept from page to page."""
     return Glyphs(font)

@@ -90,10 +90,13 @@ class Page:
             raise DataError(f"{text!r} leaves no ink at size {size}: write letters, and larger")
         if box[0] < 0 or box[1] < 0 or box[2] > self.size[0] or box[3] > self.size[1]:
             raise DataError(f"{text!r} at {box} leaves the page of {self.size}: move it or set it smaller")
-        self.written.append((text, box))
-        long = box[2] - box[0]
-        self.letters[text, box] = [round((at - box[0]) / long, 3) for at in line.centres(round(x), text, anchor)]
+        self.note(text, box, line.centres(round(x), text, anchor))
         return box
+
+    def note(self, text: str, box: Box, centres: Sequence[float]) -> None:
+        """Remember what is written where, and where the middle of each letter is, across."""
+        self.written.append((text, box))
+        self.letters[text, box] = [round((at - box[0]) / (box[2] - box[0]), 3) for at in centres]
 
     def length(self, text: str, size: float = 20, *, cut: Cut = "regular", face: Face | None = None) -> float:
         """How wide a line is, in pixels of the page."""
