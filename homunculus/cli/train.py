@@ -8,7 +8,12 @@ import typer
 
 def train(
     out: Annotated[Path, typer.Option(help="The folder for checkpoints, journals and weights.")],
-    preset: Annotated[str, typer.Option(help="The recipe: small (one GPU, 20 minutes) or tiny (a CPU).")] = "small",
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="The recipe: small (one GPU, 20 minutes), longer and together (from its weights), or tiny (a CPU)."
+        ),
+    ] = "small",
     minutes: Annotated[float | None, typer.Option(help="Stop in time, and go on when called again.")] = None,
     weights: Annotated[Path | None, typer.Option(help="Begin from the weights in this folder.")] = None,
     stage: Annotated[list[str] | None, typer.Option(help="Only this stage; give it several times for several.")] = None,
@@ -16,10 +21,12 @@ def train(
     workers: Annotated[
         int | None, typer.Option(help="Processes that draw images (default: all cores but two).")
     ] = None,
+    faces: Annotated[Path | None, typer.Option(help="A folder of more typefaces (runs/faces.py).")] = None,
     seed: Annotated[int, typer.Option(help="Another seed, another model.")] = 0,
 ) -> None:
     """Train the compact model from scratch, or go on where the last call stopped."""
     import os
+    from dataclasses import replace
 
     from homunculus.errors import ModelError
     from homunculus.train.journal import plot
@@ -32,7 +39,7 @@ def train(
     if workers is None:
         workers = max(0, (os.cpu_count() or 1) - 2)
     out.mkdir(parents=True, exist_ok=True)
-    recipe = RECIPES[preset]()
+    recipe = replace(RECIPES[preset](), faces=None if faces is None else str(faces))
     done = follow(
         recipe,
         out,

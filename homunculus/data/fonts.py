@@ -23,7 +23,8 @@ _TEX_MISPLACED = frozenset('"<>\\^_`{|}~')
 
 @dataclass(frozen=True)
 class Face:
-    """A typeface in its cuts. Where a cut is missing the regular one stands in."""
+    """A typeface in its cuts: files of matplotlib by name, or any others by path. Where a cut is missing the regular
+    one stands in."""
 
     name: str
     style: Style
@@ -56,7 +57,7 @@ def faces(split: Split, style: Style | None = None) -> tuple[Face, ...]:
     return tuple(face for face in FACES if face.held_out == held_out and style in (None, face.style))
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def load(face: Face, size: int, cut: Literal["regular", "bold", "italic"] = "regular") -> ImageFont.FreeTypeFont:
     """A face at a size in pixels, laid out without RAQM so that every Pillow sets the same lines."""
     return _open(getattr(face, cut) or face.regular, size)
@@ -99,7 +100,8 @@ def _open(file: str, size: int) -> ImageFont.FreeTypeFont:
         font = ImageFont.load_default(size)
         assert isinstance(font, ImageFont.FreeTypeFont)  # what Pillow returns when it is given a size
         return font.font_variant(layout_engine=ImageFont.Layout.BASIC)
-    return ImageFont.truetype(str(_folder() / f"{file}.ttf"), size, layout_engine=ImageFont.Layout.BASIC)
+    path = file if file.endswith(".ttf") else str(_folder() / f"{file}.ttf")
+    return ImageFont.truetype(path, size, layout_engine=ImageFont.Layout.BASIC)
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,8 @@
 """Image and question to a density over leaves: where the answer is likely to be seen.
 
 It reads the image at full resolution, since small type is gone at any other, and is cheap: convolutions down to the
-leaf grid, which know no question and serve all; then a few blocks in which squares of two by two leaves look along
+leaf grid, which know no question and serve all; every leaf is held against every word of the question, since what is
+asked for stands beside the words that name it; then a few blocks in which squares of two by two leaves look along
 their row, along their column and at the words of the question; then each leaf decides for itself. Rows and columns are
 what forms, tables and lines of text are made of, and their cost grows with the image's area times its side, not with
 its area squared.
@@ -116,6 +117,8 @@ class Scorer(nn.Module):
             Residual(width),
         )
         self.place = nn.Linear(4, width)
+        self.shown, self.asked = nn.Sequential(Norm(width), MLP(width, 2)), nn.Linear(width, width)
+        self.hint = nn.Linear(4, width)
         self.merge = nn.Linear(4 * width, width)
         self.blocks = nn.ModuleList(Looking(width, config.scorer_heads) for _ in range(config.scorer_blocks))
         self.norm = Norm(width)
@@ -137,15 +140,32 @@ class Scorer(nn.Module):
         return x + self.place(corners(x.shape[1], x.shape[2], x.device).to(x.dtype))
 
     def forward(self, features: Float[Tensor, "b gh gw c"], question: Int64[Tensor, "b q"]) -> Float[Tensor, "b gh gw"]:
+        return self.scores_and_names(features, question)[0]
+
+    def scores_and_names(
+        self, features: Float[Tensor, "b gh gw c"], question: Int64[Tensor, "b q"]
+    ) -> tuple[Float[Tensor, "b gh gw"], Float[Tensor, "b gh gw"]]:
+        """Where the answer is, and where words of the question stand: a log-density over leaves each."""
         words, real = self.question(question), (question != PAD)[:, None, None]
-        x = self.merge(squares(features))
+        names = self.named(features, words, real)
+        x = self.merge(squares(features)) + self.hint(squares(torch.tanh(names[..., None] / 4).to(features.dtype)))
         head = x.shape[-1] // self.heads
         rows, columns = (  # in leaves
             turns(2 * torch.arange(n, device=x.device).float()[None, :, None], head) for n in (x.shape[2], x.shape[1])
         )
         for block in self.blocks:
             x = block(x, rows, columns, words, real)
-        return self.decided(features, x)
+        return self.decided(features, x), names
+
+    def named(
+        self, features: Float[Tensor, "b gh gw c"], words: Float[Tensor, "b q c"], real: Bool[Tensor, "b 1 1 q"]
+    ) -> Float[Tensor, "b gh gw"]:
+        """How well what each leaf shows agrees with any word of the question, or with none: nats above the mean."""
+        shown = self.shown(features).flatten(1, 2)  # [b, leaves, c]
+        alike = shown @ self.asked(words).mT / math.sqrt(shown.shape[-1])  # [b, leaves, q]
+        best = F.pad(alike.float().masked_fill(~real[:, 0], -torch.inf), (0, 1)).logsumexp(-1)
+        above = best - best.logsumexp(-1, keepdim=True) + math.log(best.shape[1])
+        return above.unflatten(1, features.shape[1:3])
 
     def decided(self, features: Float[Tensor, "b gh gw c"], x: Float[Tensor, "b sh sw c"]) -> Float[Tensor, "b gh gw"]:
         """Each leaf alone, by what its square has found."""

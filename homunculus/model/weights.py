@@ -87,14 +87,14 @@ def load_weights(model: nn.Module, folder: Path) -> None:
     model.load_state_dict(found)
 
 
-def load_model(folder: Path | None = None, device: str | torch.device = "cpu") -> CompactVLM:
+def load_model(folder: str | os.PathLike | None = None, device: str | torch.device = "cpu") -> CompactVLM:
     """The model of a folder, or the one that came with the package, ready to answer."""
     if folder is None and not (SHIPPED / ABOUT).exists():
         raise ModelError(
             "this installation has no weights of the compact model: give a folder with --weights, "
             "or a Qwen-VL with --model"
         )
-    folder = SHIPPED if folder is None else weights_in(folder)
+    folder = SHIPPED if folder is None else weights_in(Path(folder))
     about = read_about(folder)
     model = CompactVLM(Config.from_dict(about["config"]), Tokenizer.load(folder / VOCABULARY))
     load_weights(model, folder)

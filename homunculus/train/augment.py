@@ -15,6 +15,7 @@ so that what is between lies in the device's cache; on a GPU in half precision b
 half a pixel.
 """
 
+import random
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -173,6 +174,7 @@ def _between(chance: Tensor, low: float, high: float) -> Tensor:
 
 
 @torch.no_grad()
+@torch.autocast("cuda", enabled=False)  # the precision of each operation is chosen here
 def redrawn(images: UInt8[Tensor, "b 3 h w"], warp: Warp, style: Style) -> UInt8[Tensor, "b 3 h w"]:
     """Images warped, their strokes made heavier or lighter and their values changed, in [b, h, w, 3] memory as before.
 
@@ -296,6 +298,15 @@ def _empty(boxes: Float[Tensor, "b k 4"]) -> Bool[Tensor, "b k"]:
 # -------------------------------------------------------------------------------------------------------------- batches
 
 
+def chosen(share: float, step: int) -> bool:
+    """Whether a step is one of the share of all steps whose images are augmented: the same whenever it is asked.
+
+    >>> sum(chosen(0.25, step) for step in range(1000))
+    258
+    """
+    return random.Random(f"augment {step}").random() < share
+
+
 def augmented(samples: Samples, seed: int, step: int, colours: Bool[Tensor, " images"] | None = None) -> Samples:
     """Questions of images whose letters have other shapes; `colours` says where colours matter.
 
@@ -335,7 +346,9 @@ def _warped(samples: Samples, seed: int, step: int, colours: Tensor | None) -> t
     boxes, kept = moved_boxes(boxes, warp, size)
     asked = kept.view(len(samples.question), -1).all(1)[:, None]
     boxes = boxes.view_as(samples.boxes) * asked[..., None]
-    return replace(samples, images=images, boxes=boxes, answer=samples.answer.masked_fill(~asked, PAD)), warp
+    anchors, _ = moved_boxes(samples.anchors.unflatten(0, (count, samples.each)).flatten(1, 2), warp, size)
+    anchors, answer = anchors.view_as(samples.anchors), samples.answer.masked_fill(~asked, PAD)
+    return replace(samples, images=images, boxes=boxes, anchors=anchors, answer=answer), warp
 
 
 def augmented_pages(pages: Pages, seed: int, step: int) -> Pages:

@@ -103,7 +103,7 @@ class Check:
 def part(samples: Samples, first: int, last: int) -> Samples:
     """The images from `first` to before `last`, with their questions."""
     own = slice(first * samples.each, last * samples.each)
-    questions = (samples.question, samples.answer, samples.boxes, samples.slot, samples.number)
+    questions = (samples.question, samples.answer, samples.boxes, samples.anchors, samples.slot, samples.number)
     return Samples(samples.images[first:last], *(values[own] for values in questions))
 
 

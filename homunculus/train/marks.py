@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int16
 from torch import Tensor
 
-from homunculus.data.record import Box, Record
+from homunculus.data.record import Record
 from homunculus.data.scenes.objects import COLOURS, TEXTURES
 from homunculus.data.scenes.shapes import SHAPES
 from homunculus.model.tokenizer import FIRST_BYTE, PAD
@@ -21,18 +21,19 @@ ACROSS, DOWN = (0.3, 0.43, 0.57, 0.7), (0.3, 0.5, 0.7)  # of a thing's box: ther
 Mark = tuple[int, int, int]  # x, y, number
 
 
-def marks(record: Record, texts: Sequence[tuple[str, Box, Sequence[float]]], rows: int, length: int) -> Tensor:
-    """Marks of some texts (each with its box, and how far along it its letters are) and of all things: [rows, length,
-    3], a row for each of them, zeros where there are no more."""
-    found = [letter_marks(*text) for text in texts] + [thing_marks(thing) for thing in record.meta.get("things", ())]
+def marks(record: Record, rows: int, length: int) -> Tensor:
+    """Marks of all texts whose letters have known places, and of all things: [rows, length, 3], each in a row of its
+    own, a long one in several; zeros where there are no more."""
+    texts = (letter_marks(t["text"], t["box"], t.get("letters", ())) for t in record.meta.get("texts", ()))
+    things = (thing_marks(thing) for thing in record.meta.get("things", ()))
+    found = [own[at : at + length] for own in (*texts, *things) for at in range(0, len(own), length)]
     made: Int16[Tensor, "rows length 3"] = torch.zeros(rows, length, 3, dtype=torch.int16)
     for row, own in zip(made, found, strict=False):
-        if own:
-            row[: len(own)] = torch.tensor(own[:length])
+        row[: len(own)] = torch.tensor(own)
     return made
 
 
-def letter_marks(text: str, box: Box, along: Sequence[float]) -> list[Mark]:
+def letter_marks(text: str, box: Sequence[float], along: Sequence[float]) -> list[Mark]:
     """The letters of a text; one that is not ASCII has no number.
 
     >>> letter_marks("No", (10, 20, 30, 40), (0.25, 0.75))

@@ -19,6 +19,7 @@ from homunculus.data.record import Question, Split
 from homunculus.errors import DataError
 from homunculus.geometry import Size
 from homunculus.train.drills import check
+from homunculus.train.drills.typefaces import faces_in
 from homunculus.train.renderers import READING, Plan, Renderers, Rows, render
 from homunculus.train.samples import Pages, Samples, sent
 
@@ -58,10 +59,13 @@ class Pool:
         longest_answer: int = 64,
         clean: bool = False,
         spelled: float = 0.0,
+        faces: str | None = None,
         readings: int = 0,
     ) -> None:
         for family in families:
             check(family, split)
+        if faces is not None:
+            faces_in(faces)  # or an error, before any worker starts
         if min(families.values(), default=0) < 0 or sum(families.values()) <= 0:
             raise DataError(f"the weights {dict(families)} choose no family: give at least one that is above 0")
         if not 0 <= renewed <= capacity or capacity < 1:
@@ -85,6 +89,7 @@ class Pool:
             longest_question,
             longest_answer,
             spelled,
+            faces,
             readings,
         )
         self.capacity, self.renewed, self.first, self.device = capacity, renewed, first, torch.device(device)
@@ -148,7 +153,8 @@ class Pool:
         text = self.rows.text[slot, number].long()
         question, answer = text.split((self.plan.longest_question, self.plan.longest_answer), 1)
         images = self.rows.images.index_select(0, slot[::each]).permute(0, 3, 1, 2)
-        return Samples(images, question, answer, self.rows.boxes[slot, number], slot, number)
+        boxes, anchors = self.rows.boxes[slot, number], self.rows.anchors[slot, number]
+        return Samples(images, question, answer, boxes, anchors, slot, number)
 
     def pages(self, count: int, step: int) -> Pages:
         """Random images whole, with the letters on them; the same for the same step."""
@@ -209,7 +215,7 @@ class Pool:
             place, self.asked_of[slot] = self._renderers.take(number)
             self.waited += perf_counter() - started
             self._renderers.release(place, self._copy(place, slot))
-        self.families[slot] = list(self.plan.families).index(self.plan.record(number)[0])
+        self.families[slot].fill_(list(self.plan.families).index(self.plan.record(number)[0]))  # no wait, as = would
         asked = self.asked_of[slot]
         self._counts[slot] = len(asked), sum(question.kind == READING for question in asked)
         self._holds[slot] = number

@@ -17,7 +17,7 @@ from homunculus.model.encoder import Cells, cells_of
 from homunculus.model.tokenizer import PAD
 from homunculus.model.vlm import CompactVLM, look
 from homunculus.structures import rectangular
-from homunculus.train.augment import augmented
+from homunculus.train.augment import augmented, chosen
 from homunculus.train.curriculum import Phase, Showing, showing
 from homunculus.train.densities import corrupted
 from homunculus.train.pool import Pool
@@ -55,7 +55,7 @@ class Reading:
         each: int = 8,
         seed: int = 0,
         offset: int = 0,
-        augment: bool = False,
+        augment: float = 0.0,
     ) -> None:
         self.model, self.pools, self.phases, self.steps = model, pools, phases, steps
         self.tokens, self.largest, self.each = tokens, largest, each
@@ -89,7 +89,7 @@ class Reading:
         """The samples of a step, and the seconds that were ever waited for images; the pool goes on."""
         pool = self.pools[(self.offset + step) % len(self.pools)]
         samples = pool.draw(self.count(shown.budget), self.offset + step, self.each, shown.readings)
-        if self.augment:
+        if chosen(self.augment, self.offset + step):
             samples = augmented(samples, pool.own_seed, self.offset + step, pool.colours(samples))
         pool.advance()
         return samples, pool.waited

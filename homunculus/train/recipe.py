@@ -19,8 +19,10 @@ from homunculus.model.config import Config, small, tiny
 from homunculus.model.vlm import CompactVLM
 from homunculus.model.weights import load_weights, save_weights, weights_in
 from homunculus.train.check import Check
+from homunculus.train.checkpoint import replace_file
 from homunculus.train.compiling import compiled
 from homunculus.train.curriculum import LEARN, MIX, READING, SETTLE, WHOLE, Phase
+from homunculus.train.drills.typefaces import faces_in
 from homunculus.train.joint import Joint
 from homunculus.train.loop import Settings, fit
 from homunculus.train.parts import InParts, own_parts
@@ -32,8 +34,8 @@ from homunculus.train.read import Reading
 from homunculus.train.score import Scoring
 
 FAMILIES = {"documents": 0.6, "scenes": 0.2, "scene-text": 0.2}
-WITH_DRILLS = {"documents": 0.45, "drills": 0.25, "scenes": 0.15, "scene-text": 0.15}
-EVERY_LEAF = {"tokens": 32 * 4096, "augment": True}
+WITH_DRILLS = {"documents": 0.4, "drills": 0.3, "scenes": 0.15, "scene-text": 0.15}
+EVERY_LEAF = {"tokens": 32 * 4096, "augment": 0.5}
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Recipe:
     readings: int = 64  # texts of an image that can be read without being asked for
     longest_answer: int = 96  # letters; what is longer is cut
     spelled: float = 0.1  # words in questions that are given in letters
+    faces: str | None = None  # a folder of more typefaces, for drills
     checked: int = 0  # held-out images that score and read stages are checked by
     check_every: int = 1000  # steps
     parts: int | None = None  # of which each has a batch at every step; None is one for each process
@@ -69,9 +72,9 @@ def speedrun() -> Recipe:
     return Recipe(
         small(),
         (
-            Stage("letters", "pretrain", Settings(1600, rate=1e-3), options={"batch": 384, "augment": 0.34}),
-            Stage("score", "score", Settings(4500, rate=1e-3), options={"augment": True}),
-            Stage("read", "read", Settings(7500, rate=8e-4, warmup=300), READING, {"augment": True}),
+            Stage("letters", "pretrain", Settings(1300, rate=1e-3), options={"batch": 384, "augment": 0.34}),
+            Stage("score", "score", Settings(4200, rate=1e-3), options={"augment": 0.5}),
+            Stage("read", "read", Settings(6500, rate=8e-4, warmup=300), READING, {"augment": 0.5}),
             Stage("whole", "read", Settings(700, rate=1e-4, warmup=50), (WHOLE,), EVERY_LEAF),
         ),
         families=WITH_DRILLS,
@@ -82,15 +85,27 @@ def speedrun() -> Recipe:
 
 
 def longer() -> Recipe:
-    """More of the same, from the weights of a speedrun: then scorer and reader together."""
-    asked = Phase(1.0, {150: 1.0, 273: 4.0, 512: 1.0}, relevance={"predicted": 1.0})
-    together = {"frozen": "nothing", "sight": "hard", "augment": True}
+    """More of the same, from the weights of a speedrun."""
+    phases = (replace(LEARN, share=0.3), replace(MIX, share=0.35), replace(SETTLE, share=0.35))
     return replace(
         speedrun(),
         stages=(
-            Stage("score", "score", Settings(5000, rate=6e-4), options={"augment": True}),
-            Stage("read", "read", Settings(4000, rate=4e-4), (MIX, SETTLE), {"augment": True}),
-            Stage("joint", "joint", Settings(1000, rate=1e-4, warmup=100), (asked,), together),
+            Stage("score", "score", Settings(4200, rate=8e-4), options={"augment": 0.5}),
+            Stage("read", "read", Settings(3300, rate=6e-4, warmup=200), phases, {"augment": 0.5}),
+            Stage("whole", "read", Settings(700, rate=1e-4, warmup=50), (WHOLE,), EVERY_LEAF),
+        ),
+        check_every=2000,
+    )
+
+
+def together() -> Recipe:
+    """Scorer and reader at once, from weights."""
+    asked = Phase(1.0, {150: 1.0, 273: 4.0, 512: 1.0}, relevance={"predicted": 1.0})
+    both = {"frozen": "nothing", "sight": "hard", "augment": 0.5}
+    return replace(
+        speedrun(),
+        stages=(
+            Stage("joint", "joint", Settings(600, rate=1e-4, warmup=100), (asked,), both),
             Stage("whole", "read", Settings(700, rate=1e-4, warmup=50), (WHOLE,), EVERY_LEAF),
         ),
     )
@@ -119,7 +134,7 @@ def cpu() -> Recipe:
     )
 
 
-RECIPES: dict[str, Callable[[], Recipe]] = {"small": speedrun, "longer": longer, "tiny": cpu}
+RECIPES: dict[str, Callable[[], Recipe]] = {"small": speedrun, "longer": longer, "together": together, "tiny": cpu}
 
 
 def follow(
@@ -150,6 +165,7 @@ def follow(
         load_weights(model, out / "weights")
     elif weights is not None:
         load_weights(model, weights)
+    _keep_faces(out, recipe.faces)
     with ExitStack() as stack:
         own, parts = own_parts(recipe.parts)
         each = -(-workers // (len(recipe.sizes) * len(own)))
@@ -209,6 +225,17 @@ def _done(out: Path, stage: Stage) -> Path:
     return out / f"{stage.name}.done"
 
 
+def _keep_faces(out: Path, folder: str | None) -> None:
+    """A run goes on with the typefaces it began with."""
+    names = "".join(f"{face.name}\n" for face in faces_in(folder)) if folder else ""
+    known = out / "faces.txt"
+    before = known.read_text() if known.exists() else ""
+    if any(out.glob("*.jsonl")) and before != names:
+        raise ModelError(f"{out} was begun with other typefaces: give the same --faces, or write elsewhere")
+    if names != before and share()[0] == 0:
+        replace_file(known, lambda beside: beside.write_text(names))
+
+
 def _before(recipe: Recipe, stage: Stage) -> int:
     """The steps of all stages before this one."""
     return sum(other.settings.steps for other in recipe.stages[: recipe.stages.index(stage)])
@@ -236,6 +263,7 @@ def make_pool(
         readings=recipe.readings,
         longest_answer=recipe.longest_answer,
         spelled=recipe.spelled,
+        faces=recipe.faces,
         seed=seed,
         part=part,
         parts=parts,

@@ -7,7 +7,7 @@ kilobytes of questions and the place where its tensors lie. Results come in any 
 
 import signal
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -20,16 +20,18 @@ from jaxtyping import Float32, Int16, UInt8
 from torch import Tensor
 
 from homunculus.data.dice import Dice
-from homunculus.data.record import Question, Record, Split
+from homunculus.data.record import Box, Question, Record, Split
 from homunculus.errors import DataError
 from homunculus.geometry import Size
 from homunculus.model.tokenizer import EOS, default_tokenizer, words_of
+from homunculus.train.anchors import ANCHORS, anchors, places_of_words
 from homunculus.train.drills import make
 from homunculus.train.marks import marks
 
 BOXES = 9  # of a question; our families have no more
 READ, READING = "Read this.", "reading"  # asked where a text is only to be read, and the kind of such a question
 LONGEST_READING = 40  # letters
+MARKED = 256  # rows of as many letters that an image has room for, of all its texts
 AHEAD = 2  # records that are under way for each worker
 
 _DIED = "a worker died, perhaps of too little memory: repeat with fewer workers"
@@ -50,6 +52,7 @@ class Plan:
     longest_question: int = 48
     longest_answer: int = 64
     spelled: float = 0.0  # the share of words in questions that are given in bytes
+    faces: str | None = None  # a folder of more of them, for drills
     readings: int = 0  # texts of an image, of those whose place is known, that are to be read without being asked for
 
     @property
@@ -68,12 +71,13 @@ class Plan:
 
 
 class Rows(NamedTuple):
-    """Room for n records: pixels, numbers of questions and then of answers, boxes."""
+    """Room for n records: pixels, numbers of questions and then of answers, boxes of what is asked for and of words."""
 
     images: UInt8[Tensor, "n h w 3"]
     text: Int16[Tensor, "n rows length"]
     boxes: Float32[Tensor, "n rows boxes 4"]
-    letters: Int16[Tensor, "n readings length 3"]  # what lies where: see marks.py
+    anchors: Float32[Tensor, "n rows anchors 4"]  # where the words of each question stand: see anchors.py
+    letters: Int16[Tensor, "n marked length 3"]  # what lies where: see marks.py
 
     @classmethod
     def empty(cls, plan: Plan, count: int, device: torch.device | None = None) -> "Rows":
@@ -84,7 +88,8 @@ class Rows(NamedTuple):
             torch.zeros(count, height, width, 3, dtype=torch.uint8, device=device),
             torch.zeros(count, plan.rows, length, dtype=torch.int16, device=device),
             torch.zeros(count, plan.rows, BOXES, 4, device=device),
-            torch.zeros(count, plan.readings, LONGEST_READING, 3, dtype=torch.int16, device=device),
+            torch.zeros(count, plan.rows, ANCHORS, 4, device=device),
+            torch.zeros(count, MARKED * bool(plan.readings), LONGEST_READING, 3, dtype=torch.int16, device=device),
         )
 
 
@@ -99,13 +104,12 @@ def render(plan: Plan, number: int, rows: Rows, place: int) -> tuple[Question, .
     """
     family, index = plan.record(number)
     try:
-        record = make(family, plan.split, index, size=plan.size, clean=plan.clean)
+        record = make(family, plan.split, index, size=plan.size, clean=plan.clean, faces=plan.faces)
     except Exception as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())
         call = f"homunculus.train.drills.make('{family}', '{plan.split}', {index}, size={plan.size})"
         raise DataError(f"{family}/{plan.split}/{index} cannot be drawn ({said}): see where with {call}") from error
-    read = readings(record, plan)
-    asked = (*record.questions[: plan.questions], *(question for question, _ in read))
+    asked = (*record.questions[: plan.questions], *readings(record, plan))
     tokenizer = default_tokenizer()
     text = torch.zeros(rows.text.shape[1:], dtype=torch.int64)  # [questions, length]
     dice = Dice("spelled", plan.seed, family, index)
@@ -113,25 +117,32 @@ def render(plan: Plan, number: int, rows: Rows, place: int) -> tuple[Question, .
     answers = [[*tokenizer.spell(question.answer), EOS] for question in asked]
     text[: len(asked), : plan.longest_question] = tokenizer.batch(questions, plan.longest_question)
     text[: len(asked), plan.longest_question :] = tokenizer.batch(answers, plan.longest_answer)
-    boxes = torch.zeros(rows.boxes.shape[1:])  # [questions, BOXES, 4]
-    for i, question in enumerate(asked):
-        if known := question.boxes[:BOXES]:
-            boxes[i, : len(known)] = torch.tensor(known)
+    places = places_of_words(record.meta.get("texts", ()))
+    named = [anchors(question.text, places) if question.kind != READING else [] for question in asked]
     rows.images[place].copy_(torch.from_numpy(np.require(record.image, requirements=["C", "W"])))
     rows.text[place].copy_(text)
-    rows.boxes[place].copy_(boxes)
-    texts = [(question.answer, question.boxes[0], along) for question, along in read]
+    rows.boxes[place].copy_(_in_rows([question.boxes for question in asked], *rows.boxes.shape[1:3]))
+    rows.anchors[place].copy_(_in_rows(named, *rows.anchors.shape[1:3]))
     if plan.readings:
-        rows.letters[place].copy_(marks(record, texts, plan.readings, LONGEST_READING))
+        rows.letters[place].copy_(marks(record, MARKED, LONGEST_READING))
     return asked
 
 
-def readings(record: Record, plan: Plan) -> list[tuple[Question, list[float]]]:
-    """Short texts of an image as questions that name no place: only relevance says which of them is meant. With each,
-    how far along its box its letters are, where that is known. Shortest first: they are the easiest.
+def _in_rows(boxes: Sequence[Sequence[Box]], rows: int, most: int) -> Float32[Tensor, "rows most 4"]:
+    """Boxes of questions, at most so many of each; zeros where there are no more."""
+    made = torch.zeros(rows, most, 4)
+    for row, own in zip(made, boxes, strict=False):
+        if own:
+            row[: len(own)] = torch.tensor(own[:most])
+    return made
+
+
+def readings(record: Record, plan: Plan) -> list[Question]:
+    """Short texts of an image as questions that name no place: only relevance says which of them is meant. Shortest
+    first: they are the easiest.
 
     >>> record = make("documents", "train", 0, size=(512, 512))
-    >>> [question.text for question, _ in readings(record, Plan({"documents": 1.0}, readings=2))]
+    >>> [question.text for question in readings(record, Plan({"documents": 1.0}, readings=2))]
     ['Read this.', 'Read this.']
     """
     if not plan.readings:
@@ -141,9 +152,9 @@ def readings(record: Record, plan: Plan) -> list[tuple[Question, list[float]]]:
     for known in record.meta.get("texts", ()):
         text, (x0, y0, x1, y1) = known["text"], known["box"]
         if 2 <= len(text) <= LONGEST_READING and 0 <= x0 < x1 <= width and 0 <= y0 < y1 <= height:
-            found.append((Question(READ, (text,), ((x0, y0, x1, y1),), kind=READING), known.get("letters", [])))
+            found.append(Question(READ, (text,), ((x0, y0, x1, y1),), kind=READING))
     chosen = Dice("readings", plan.seed, record.key).shuffled(found)[: plan.readings]
-    return sorted(chosen, key=lambda pair: len(pair[0].answer))
+    return sorted(chosen, key=lambda question: len(question.answer))
 
 
 def _numbers(text: str, dice: Dice, spelled: float) -> list[int]:

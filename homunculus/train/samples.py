@@ -13,14 +13,15 @@ class Samples:
     """A batch of questions, `each` in a row of one image, all on one device.
 
     Images are a view of [b, h, w, 3] memory. An answer is spelled in bytes and ends with EOS unless it was cut. Boxes
-    are in pixels of the image; rows without one are zeros. `slot` and `number` say which image of the pool it is and
-    which of that image's questions.
+    are in pixels of the image; rows without one are zeros. `anchors` are the boxes of the question's own words on the
+    page. `slot` and `number` say which image of the pool it is and which of that image's questions.
     """
 
     images: UInt8[Tensor, "images 3 h w"]
     question: Int64[Tensor, "b tq"]
     answer: Int64[Tensor, "b ta"]
     boxes: Float32[Tensor, "b k 4"]
+    anchors: Float32[Tensor, "b a 4"]
     slot: Int64[Tensor, " b"]
     number: Int64[Tensor, " b"]
 

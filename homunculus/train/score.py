@@ -1,4 +1,5 @@
-"""Stage 1: the scorer learns where answers are, from the true regions. Only the scorer is trained.
+"""Stage 1: the scorer learns where answers are, from the true regions, and where the words of questions stand. Only
+the scorer is trained.
 
 An image is read once for several of its questions, which is most of the cost.
 """
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from homunculus.model.scorer import as_density
 from homunculus.model.tokenizer import FIRST_PIECE, PAD
 from homunculus.model.vlm import CompactVLM
-from homunculus.train.augment import augmented_with_letters
+from homunculus.train.augment import augmented_with_letters, chosen
 from homunculus.train.compiling import Method
 from homunculus.train.densities import true_density
 from homunculus.train.letters import SLOTS, known, leaf_letters, letter_loss
@@ -44,6 +45,23 @@ def scorer_loss(
     return loss.mean(), {"hit": hit.float().mean(), "mass": mass.mean()}
 
 
+def names_loss(
+    names: Float[Tensor, "b gh gw"], truth: Float[Tensor, "b gh gw"]
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Cross-entropy of the names' density with the leaves on which words of the question stand, over the questions of
+    which any do; and how often its peak is on one.
+
+    >>> loss, named = names_loss(torch.zeros(2, 4, 4), torch.stack((torch.eye(4), torch.zeros(4, 4))))
+    >>> round(loss.item(), 3), named.item()
+    (2.773, 1.0)
+    """
+    mass = truth.sum((1, 2))
+    counted = mass > 0
+    loss = -(truth * names.flatten(1).log_softmax(-1).view_as(names)).sum((1, 2)) / mass.clamp_min(1e-9)
+    questions = counted.sum().clamp_min(1)
+    return (loss * counted).sum() / questions, (peak_inside(names, truth) & counted).sum() / questions
+
+
 def peak_inside(scores: Float[Tensor, "b gh gw"], truth: Float[Tensor, "b gh gw"]) -> Bool[Tensor, " b"]:
     """Whether the highest leaf of each map is one that the true region covers, if only in part.
 
@@ -56,7 +74,7 @@ def peak_inside(scores: Float[Tensor, "b gh gw"], truth: Float[Tensor, "b gh gw"
 def compiled_parts(model: CompactVLM) -> list[Method]:
     """Of the scorer, what is compiled, for one size: what takes long."""
     scorer = model.scorer
-    return [scorer.stem.forward, *(block.forward for block in scorer.blocks), scorer.decided]
+    return [scorer.stem.forward, scorer.named, *(block.forward for block in scorer.blocks), scorer.decided]
 
 
 def predicted(model: CompactVLM, samples: Samples) -> Float[Tensor, "b gh gw"]:
@@ -77,7 +95,7 @@ def scored(model: CompactVLM, samples: Samples) -> Float[Tensor, "b gh gw"]:
 
 class Scoring(nn.Module):
     """The loss of a step, for `loop.fit`. Leaves also say which letters lie on them, so that the scorer can find words
-    it was never asked for; `letters` is the weight of that."""
+    it was never asked for, and which of them stand in the question; `letters` and `names` are the weights of that."""
 
     def __init__(
         self,
@@ -87,12 +105,13 @@ class Scoring(nn.Module):
         images: int = TOGETHER,
         each: int = 8,
         letters: float = 0.5,
+        names: float = 0.5,
         offset: int = 0,
-        augment: bool = False,
+        augment: float = 0.0,
     ) -> None:
         super().__init__()
         self.model, self.pools, self.images, self.each, self.offset = model, list(pools), images, each, offset
-        self.weight, self.augment = letters, augment
+        self.weight, self.names, self.augment = letters, names, augment
         self.letters = nn.Linear(model.config.scorer_width, SLOTS * FIRST_PIECE, device=model.device)
         self.parts: list[Method] = []
         self.fixed = compiled_parts(model)
@@ -104,13 +123,18 @@ class Scoring(nn.Module):
         pool = self.pools[(self.offset + step) % len(self.pools)]
         samples = pool.draw(self.images * self.each, self.offset + step, each=self.each)
         letters = pool.letters(samples)
-        if self.augment:
+        if chosen(self.augment, self.offset + step):
             colours = pool.colours(samples)
             samples, letters = augmented_with_letters(samples, letters, pool.own_seed, self.offset + step, colours)
         pool.advance()
         features = self.model.scorer.features(samples.images)
-        scores = self.model.scorer(features.repeat_interleave(self.each, dim=0), samples.question)
-        loss, about = scorer_loss(scores, truth_of(samples, (scores.shape[2], scores.shape[1])))
+        repeated = features.repeat_interleave(self.each, dim=0)
+        scores, names = self.model.scorer.scores_and_names(repeated, samples.question)
+        grid = (scores.shape[2], scores.shape[1])
+        loss, about = scorer_loss(scores, truth_of(samples, grid))
+        if self.names:
+            naming, about["named"] = names_loss(names, on_leaves(samples.anchors, samples, grid))
+            loss = loss + self.names * naming
         if self.weight:
             spelling, about["letters"] = self.spelling(features, letters, samples, step)
             loss = loss + self.weight * spelling
@@ -119,11 +143,11 @@ class Scoring(nn.Module):
     def spelling(
         self, features: Float[Tensor, "b gh gw c"], letters: Tensor, samples: Samples, step: int
     ) -> tuple[Tensor, Tensor]:
-        """The loss of letters, on some leaves of each image, of which most have letters."""
+        """The loss of letters, on some leaves of each image; of these most have letters, where there are enough."""
         height, width = samples.images.shape[-2:]
         targets = leaf_letters(letters, (width, height), (features.shape[2], features.shape[1]))
         chance = torch.rand(targets.shape[:2], generator=torch.Generator().manual_seed(step))
-        preferred = sent(chance, targets.device) + (targets[..., 0] != PAD)
+        preferred = sent(chance, targets.device) + 0.8 * (targets[..., 0] != PAD)
         chosen = preferred.topk(min(LEAVES, targets.shape[1]), sorted=False).indices[..., None]  # [b, n, 1]
         own = features.flatten(1, 2).gather(1, chosen.expand(-1, -1, features.shape[-1]))
         logits = self.letters(own).unflatten(-1, (SLOTS, FIRST_PIECE))
@@ -138,5 +162,10 @@ def fill(pools: Sequence[Pool], step: int) -> None:
 
 
 def truth_of(samples: Samples, grid: tuple[int, int]) -> Float[Tensor, "b gh gw"]:
+    return on_leaves(samples.boxes, samples, grid)
+
+
+def on_leaves(boxes: Float[Tensor, "b k 4"], samples: Samples, grid: tuple[int, int]) -> Float[Tensor, "b gh gw"]:
+    """What share of each leaf boxes on the images of samples cover."""
     height, width = samples.images.shape[-2:]
-    return true_density(samples.boxes, (width, height), grid)
+    return true_density(boxes, (width, height), grid)

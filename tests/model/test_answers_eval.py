@@ -54,11 +54,11 @@ def test_rows_are_the_answers_one_by_one(model):
         said = answer(model, record.image, question.text, budget=32, longest=4)
         assert (row["question"], row["kind"], row["region"]) == (question.text, question.kind, question.region)
         assert row["answers"] == list(question.answers) and row["image"] == record.key
-        assert row["said"] == said.text and row["confidence"] == pytest.approx(said.confidence, rel=1e-4)
+        assert row["said"] == said.text and row["confidence"] == pytest.approx(said.confidence, rel=2e-3)
         assert row["anls"] == anls(said.text, question.answers) and row["tokens"] == 32
         found = grounding(said.density, question.boxes, (256, 256))
         for name, value in found.items():
-            assert row[name] == (value if value is None else pytest.approx(value, rel=1e-4))
+            assert row[name] == (value if value is None else pytest.approx(value, rel=2e-3, abs=1e-4))
         json.dumps(row)
 
 

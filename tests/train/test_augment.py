@@ -367,7 +367,8 @@ def test_stages_augment_when_told(pool):
 def test_nothing_waits_for_the_device(monkeypatch):
     images = torch.zeros(5, 24, 40, 3, dtype=torch.uint8, device="meta").permute(0, 3, 1, 2)
     text, numbers, letters = (torch.zeros(n, dtype=torch.int64, device="meta") for n in ((10, 7), 10, (5, 2, 6, 3)))
-    samples = Samples(images, text, text, torch.zeros(10, 9, 4, device="meta"), numbers, numbers)
+    boxes = torch.zeros(10, 9, 4, device="meta")
+    samples = Samples(images, text, text, boxes, boxes, numbers, numbers)
     chance, colours = torch.rand(5, CHANCES, device="meta"), torch.zeros(5, dtype=torch.bool, device="meta")
     monkeypatch.setattr(augment, "chances", lambda *_: chance)
     with NeverWaits():

@@ -7,11 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from homunculus.data.stream import make
 from homunculus.model.config import tiny
 from homunculus.model.tokenizer import FIRST_PIECE, PAD, default_tokenizer
 from homunculus.model.vlm import CompactVLM, look
 from homunculus.train.letters import SLOTS, leaf_letters, leaf_of, letter_loss, letter_targets, text_density
 from homunculus.train.pool import Pool
+from homunculus.train.renderers import LONGEST_READING
 from homunculus.train.score import Scoring
 
 
@@ -60,15 +62,21 @@ def test_density_is_where_the_letters_are(pages):
     assert not torch.equal(density, text_density(letters, (512, 512), (32, 32), step=1))
 
 
-def test_letters_lie_in_the_boxes_of_their_texts(pages):
+def test_letters_of_all_texts_lie_in_their_boxes(pages):
+    """Of every text of the page, in their order, the long ones of paragraphs too, which take several rows."""
+    longest = 0
     for slot in range(2):
-        texts = [question for question in pages.asked_of[slot] if question.kind == "reading"]
-        for question, letters in zip(texts, pages.rows.letters[slot].tolist(), strict=False):
-            (x0, y0, x1, y1), known = question.boxes[0], [one for one in letters if one[2] != PAD]
+        texts = [text for text in make("documents", "train", slot, size=(512, 512)).meta["texts"] if text["letters"]]
+        rows = iter(pages.rows.letters[slot].tolist())
+        for text in texts:
+            letters = [one for _ in range(0, len(text["text"]), LONGEST_READING) for one in next(rows)]
+            (x0, y0, x1, y1), known = text["box"], [one for one in letters if one[2] != PAD]
             assert all(x0 - 1 <= x <= x1 + 1 and y0 <= y <= y1 for x, y, _ in known)
             assert [x for x, _, _ in known] == sorted(x for x, _, _ in known)
-            said = default_tokenizer().decode([number for _, _, number in known])
-            assert said in ("", question.answer) or not question.answer.isascii()
+            assert default_tokenizer().decode([one[2] for one in known]) == text["text"] or not text["text"].isascii()
+            longest = max(longest, len(known))
+        assert not any(any(one) for row in rows for one in row)
+    assert longest > LONGEST_READING
 
 
 @given(st.integers(0, 1000))

@@ -7,7 +7,7 @@ import torch
 
 from homunculus.data.stream import make
 from homunculus.model.tokenizer import default_tokenizer
-from homunculus.train.renderers import LONGEST_READING, READ, READING
+from homunculus.train.renderers import LONGEST_READING, MARKED, READ, READING
 from tests.train.test_pool import filled
 
 
@@ -65,7 +65,7 @@ def test_readings_change_no_question():
 def test_pages_are_images_with_their_letters():
     pool = filled(readings=4)
     pages, again, other = pool.pages(30, 1), filled(readings=4).pages(30, 1), pool.pages(30, 2)
-    assert pages.images.shape == (30, 3, 64, 80) and pages.letters.shape == (30, 4, LONGEST_READING, 3)
+    assert pages.images.shape == (30, 3, 64, 80) and pages.letters.shape == (30, MARKED, LONGEST_READING, 3)
     assert torch.equal(pages.images, again.images) and torch.equal(pages.letters, again.letters)
     assert not torch.equal(pages.images, other.images)
     held = {image.numpy().tobytes() for image in pool.rows.images}

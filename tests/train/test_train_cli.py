@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from homunculus.cli import main
+from homunculus.data.fonts import _folder
 from homunculus.model.weights import load_model
 from homunculus.train import recipe, renderers
 from tests.test_cli import ENVIRONMENT
@@ -76,7 +77,7 @@ def test_stages_seeds_and_weights(train, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--preset", "huge"), "no recipe 'huge': choose one of small, longer, tiny"),
+        (("--preset", "huge"), "no recipe 'huge': choose one of small, longer, together, tiny"),
         (("--preset", "tiny", "--stage", "sleep"), "no stage sleep: choose from score, read"),
         (("--preset", "tiny", "--weights", "nowhere"), "nowhere has no model.json"),
     ],
@@ -85,6 +86,23 @@ def test_what_it_refuses_is_one_line_and_leaves_nothing(train, tmp_path, argumen
     code, out, told = train("--out", "model", *arguments)
     assert code != 0 and out == "" and said in told and told.count("\n") == 1
     assert not (tmp_path / "model").exists() or not files(tmp_path / "model")
+
+
+def test_a_run_keeps_its_typefaces(train, tmp_path):
+    """Regular and bold of one family, taken from matplotlib's own; without them the run does not go on."""
+    folder = tmp_path / "faces"
+    folder.mkdir()
+    for cut, file in (("regular", "DejaVuSerif"), ("bold", "DejaVuSerif-Bold")):
+        (folder / f"Other-{cut}.ttf").write_bytes((_folder() / f"{file}.ttf").read_bytes())
+    begin = ("--preset", "tiny", "--out", "model", "--stage", "score")
+    assert train(*begin, "--minutes", 0, "--faces", folder)[0] == 0
+    assert (tmp_path / "model" / "faces.txt").read_text() == "Other\n"
+    code, _, told = train(*begin)
+    assert code != 0 and "was begun with other typefaces" in told and told.count("\n") == 1
+    code, _, told = train("--preset", "tiny", "--out", "empty", "--faces", tmp_path)
+    assert code != 0 and "has no NAME-regular.ttf: gather some with runs/faces.py" in told
+    assert not files(tmp_path / "empty")
+    assert train(*begin, "--faces", folder)[1].startswith("done")
 
 
 def test_without_a_place_to_write_it_does_not_begin(train):

@@ -6,7 +6,9 @@ split. `make` and `check` know the families of `homunculus.data` too; users' dat
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from homunculus.data.degrade import degrade_page
 from homunculus.data.dice import Dice
 from homunculus.data.documents import SMALLEST
 from homunculus.data.documents.page import Page
+from homunculus.data.fonts import Face, faces
 from homunculus.data.record import REGIONS, Record, Region, Split
 from homunculus.data.stream import Drawing, record
 from homunculus.data.stream import check as check_data
@@ -23,16 +26,27 @@ from homunculus.geometry import Size
 from homunculus.train.drills.blocks import cells, pairs, table, twins
 from homunculus.train.drills.prose import band, listing, margin, paragraph, strewn
 from homunculus.train.drills.sheet import Block, Candidate, Sheet
+from homunculus.train.drills.typefaces import faces_in
 
 NAME = "drills"
 MOST: dict[Region, int] = {"target": 22, "secondary": 22, "periphery": 8}  # questions of a page
+OTHER_FACES = 0.8  # of the pages, where there are any
 WORN, TURNED = 0.6, 0.5  # of the pages, of the worn ones: wear takes three times as long as drawing a page
 
 BLOCKS: dict[Block, float] = {pairs: 6, twins: 2, cells: 2.5, table: 4, paragraph: 3, listing: 2, strewn: 1}
 
 
-def make(family: str, split: Split, index: int, *, size: Size = (1024, 1024), clean: bool = False) -> Record:
-    """The record of a family with a number, as `homunculus.data.make` has it; drills too.
+def make(
+    family: str,
+    split: Split,
+    index: int,
+    *,
+    size: Size = (1024, 1024),
+    clean: bool = False,
+    faces: str | None = None,
+) -> Record:
+    """The record of a family with a number, as `homunculus.data.make` has it; drills too, these mostly in `faces`, a
+    folder of them, where one is given.
 
     >>> make("drills", "train", 12, size=(512, 512)).key
     'drills/train/12'
@@ -40,7 +54,8 @@ def make(family: str, split: Split, index: int, *, size: Size = (1024, 1024), cl
     check(family, split)
     if family != NAME:
         return make_data(family, split, index, size=size, clean=clean)
-    return record(draw, family, split, index, size=size, clean=clean)
+    more = faces_in(faces) if faces else ()
+    return record(partial(draw, more=more), family, split, index, size=size, clean=clean)
 
 
 def check(family: str, split: str) -> None:
@@ -51,7 +66,7 @@ def check(family: str, split: str) -> None:
         raise DataError(f"there are no drills for '{split}': they are for training only, take train or val")
 
 
-def draw(dice: Dice, split: Split, size: Size, clean: bool) -> Drawing:
+def draw(dice: Dice, split: Split, size: Size, clean: bool, more: Sequence[Face] = ()) -> Drawing:
     """A page with its questions, as printed if `clean` and otherwise mostly as scanned or photographed.
 
     >>> drawing = draw(Dice("a drill"), "train", (512, 512), True)
@@ -61,7 +76,7 @@ def draw(dice: Dice, split: Split, size: Size, clean: bool) -> Drawing:
     check(NAME, split)
     if min(size) < SMALLEST:
         raise DataError(f"a drill of {size} cannot be read: make it at least {SMALLEST} pixels on its shorter side")
-    page = compose(dice.fork("page"), split, size)
+    page = compose(dice.fork("page"), split, size, more)
     image, questions = page.image, page.questions
     places = [*(question.boxes[0] for question in questions), *(box for _, box in page.written)]
     if not clean and dice.chance(WORN):
@@ -76,10 +91,14 @@ def draw(dice: Dice, split: Split, size: Size, clean: bool) -> Drawing:
     return Drawing(np.array(image), tuple(questions), {"kind": NAME, "face": page.face.name, "texts": texts})
 
 
-def compose(dice: Dice, split: Split, size: Size) -> Page:
+def compose(dice: Dice, split: Split, size: Size, more: Sequence[Face] = ()) -> Page:
     """A page as printed: bands one under another, each in one to three columns, and lines round the edge."""
     page = Page(size, split, dice.fork("sheet"))
-    sheet = Sheet(page, dice.fork("content"))
+    known = faces(split)
+    if more and (own := dice.fork("face")).chance(OTHER_FACES):
+        known = (*own.sample(known, 1), *own.sample(more, 3))
+        page.face = page.head = known[-1]
+    sheet = Sheet(page, dice.fork("content"), known)
     left, right = page.px(dice.integer(28, 64)), size[0] - page.px(dice.integer(28, 64))
     top, bottom = page.px(dice.integer(30, 50)), size[1] - page.px(dice.integer(30, 50))
     sheet.begin()  # block 0 is what stands round the edge

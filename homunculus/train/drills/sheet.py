@@ -4,13 +4,13 @@ Every text of a page comes from one `Strings`, so labels and values are differen
 are kept with the block they ask about; which blocks are the main matter is known when the page is full.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from homunculus.data.dice import Dice
 from homunculus.data.documents.blocks import WHITE
 from homunculus.data.documents.page import Colour, Cut, Page
-from homunculus.data.fonts import Face, faces, missing
+from homunculus.data.fonts import Face, missing
 from homunculus.data.record import Box
 from homunculus.train.drills.strings import Strings, label, number
 
@@ -67,10 +67,9 @@ class Candidate:
 class Sheet:
     """A page with the dice and the strings to fill it, and the questions found so far."""
 
-    def __init__(self, page: Page, dice: Dice) -> None:
-        self.page, self.dice = page, dice
+    def __init__(self, page: Page, dice: Dice, faces: Sequence[Face]) -> None:
+        self.page, self.dice, self.faces = page, dice, faces
         self.strings = Strings(dice.fork("strings"))
-        self.faces = faces(page.split)
         self.blocks: list[float] = []  # how much of the page each takes
         self.found: dict[str, Candidate] = {}
 
