@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from rich.table import Table
 
 from bench.timing import announce
 from homunculus.model.vlm import CompactVLM
@@ -79,7 +78,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.manual_seed(0)
     model = CompactVLM(recipe.config).to(device)
     capacity = options.capacity or recipe.capacity
-    table = Table("stage", box=None)
     start = time.perf_counter()
     with make_pool(recipe, recipe.sizes[0], device, options.workers, capacity=capacity) as pool:
         pool.fill()
@@ -87,12 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for stage in recipe.stages:
             if options.stages and stage.name not in options.stages:
                 continue
-            found = measure(stage, model, pool, options)
-            if not table.rows:
-                for name in found:
-                    table.add_column(name)
-            table.add_row(stage.name, *(f"{value:.2f}" for value in found.values()))
-    console.print(table)
+            found = measure(stage, model, pool, options)  # told at once: compiling the next may take a minute
+            console.print(f"{stage.name:<10}" + "".join(f"{name} {value:<12.2f}" for name, value in found.items()))
 
 
 if __name__ == "__main__":
