@@ -72,7 +72,8 @@ def _unpacked(package: str, here: Path) -> list[Path]:
     """The font files of a package, unpacked and not installed."""
     own = here / package
     own.mkdir()
-    subprocess.run(["apt-get", "download", "-q", package], cwd=own, check=True, stdout=subprocess.DEVNULL)
+    if subprocess.run(["apt-get", "download", "-q", package], cwd=own, stdout=subprocess.DEVNULL).returncode:
+        print(f"\n{package} cannot be had here and is left out", file=sys.stderr)
     for archive in own.glob("*.deb"):
         subprocess.run(["dpkg", "-x", archive.name, "."], cwd=own, check=True)
     return sorted(path for path in own.rglob("*") if path.suffix in (".ttf", ".otf") and not path.is_symlink())

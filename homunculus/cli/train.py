@@ -22,7 +22,7 @@ def train(
         int | None, typer.Option(help="Processes that draw images (default: all cores but two).")
     ] = None,
     faces: Annotated[Path | None, typer.Option(help="A folder of more typefaces (runs/faces.py).")] = None,
-    seed: Annotated[int, typer.Option(help="Another seed, another model.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Another seed, another model.")] = None,
 ) -> None:
     """Train the compact model from scratch, or go on where the last call stopped."""
     import os

@@ -100,7 +100,7 @@ def _open(file: str, size: int) -> ImageFont.FreeTypeFont:
         font = ImageFont.load_default(size)
         assert isinstance(font, ImageFont.FreeTypeFont)  # what Pillow returns when it is given a size
         return font.font_variant(layout_engine=ImageFont.Layout.BASIC)
-    path = file if file.endswith(".ttf") else str(_folder() / f"{file}.ttf")
+    path = file if file.lower().endswith(".ttf") else str(_folder() / f"{file}.ttf")
     return ImageFont.truetype(path, size, layout_engine=ImageFont.Layout.BASIC)
 
 

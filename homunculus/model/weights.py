@@ -83,7 +83,10 @@ def load_weights(model: nn.Module, folder: Path) -> None:
     own = model.state_dict()
     shapes = [frozenset((name, tensor.shape) for name, tensor in tensors.items()) for tensors in (found, own)]
     if differs := sorted({name for name, _ in shapes[0] ^ shapes[1]}):
-        raise ModelError(f"the weights in {folder} are of another shape ({differs[0]} and {len(differs) - 1} more)")
+        which = f"{differs[0]} and {len(differs) - 1} more"
+        raise ModelError(
+            f"the weights in {folder} are of another shape ({which}): train again, or use the version that wrote them"
+        )
     model.load_state_dict(found)
 
 

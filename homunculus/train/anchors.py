@@ -32,23 +32,33 @@ def words_in(text: str) -> list[tuple[str, int, int]]:
     return [(match[0].casefold(), *match.span()) for match in re.finditer(r"\w[\w./-]*\w|\w", text)]
 
 
-def places_of_words(texts: Sequence[Mapping[str, Any]]) -> dict[str, list[Box]]:
+def places_of_words(texts: Sequence[Mapping[str, Any]], sine: float = 0.0) -> dict[str, list[Box]]:
     """Of every word of a page, the boxes in which it stands. A text is given with its box and how far along it its
-    letters are; without that, only one of a single word has a place.
+    letters are; without that, only one of a single word has a place. A page that was turned clockwise by `sine` has
+    boxes round lines that rise or fall: a word takes its part of them.
 
     >>> places_of_words([{"text": "Total due", "box": [0, 0, 90, 9], "letters": [0.05 + i / 9 for i in range(9)]}])
     {'total': [(0, 0, 50, 9)], 'due': [(60, 0, 90, 9)]}
     """
     found: dict[str, list[Box]] = defaultdict(list)
     for known in texts:
-        (x0, y0, x1, y1), along = known["box"], known.get("letters", ())
+        along = known.get("letters", ())
         words = words_in(known["text"])
         if len(along) != len(known["text"]):
             words = [(word, 0, 0) for word, _, _ in words] if len(words) == 1 else []
         for word, begin, end in words:
             left, right = (_between(along, begin), _between(along, end)) if end else (0.0, 1.0)
-            found[word].append((round(x0 + (x1 - x0) * left), y0, round(x0 + (x1 - x0) * right), y1))
+            found[word].append(_part(known["box"], left, right, sine))
     return dict(found)
+
+
+def _part(box: Sequence[float], left: float, right: float, sine: float) -> Box:
+    """The box of a part of a line, from `left` to `right` of its length, that a turn made rise or fall."""
+    x0, y0, x1, y1 = box
+    fall = (x1 - x0) * sine  # from the line's beginning to its end
+    middle = (y0 + y1) / 2 + ((left + right) / 2 - 0.5) * fall
+    half = max(1.0, (y1 - y0 - (1 - (right - left)) * abs(fall)) / 2)
+    return round(x0 + (x1 - x0) * left), round(middle - half), round(x0 + (x1 - x0) * right), round(middle + half)
 
 
 def _between(along: Sequence[float], letter: int) -> float:

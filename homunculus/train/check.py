@@ -22,7 +22,7 @@ READINGS = 64  # texts of an image whose letters are read
 
 
 class Check:
-    """Held-out images of some families, equally many of each, with `each` questions of every one, and their letters.
+    """Held-out images of some families, each as likely, with `each` questions of every one, and their letters.
 
     >>> check = Check({"scenes": 1.0}, images=2, each=2, size=(64, 64))
     >>> len(check.samples.question), check.families

@@ -43,10 +43,11 @@ from homunculus.structures import Allocation, View, VisualTokens, rectangular
 from homunculus.train.curriculum import Phase, showing
 from homunculus.train.pool import Pool
 from homunculus.train.read import Reading, answer_loss, enlarged, untold
-from homunculus.train.score import scored, scorer_loss, truth_of
+from homunculus.train.score import names_loss, on_leaves, scored_and_named, scorer_loss, truth_of
 
 Frozen = Literal["reader", "nothing"]
 Sight = Literal["soft", "hard"]
+NAMES = 0.5  # the weight of where the question's words stand, beside that of the region
 
 
 # ----------------------------------------------------------------------------------------------------- the relaxed tree
@@ -130,7 +131,8 @@ def seen(
 
 
 class Joint(Reading):
-    """The loss of a step, for `loop.fit`: of the answers, and `supervised` times that of the true region.
+    """The loss of a step, for `loop.fit`: of the answers, and `supervised` times that of the scorer's own stage: of
+    the true region and of the places of the question's words.
 
     `temperature`, of log-mass, falls from the first value to the second. Steps with other methods than the default
     teach the reader, and the scorer by the region alone: their choices have no relaxed form here.
@@ -161,8 +163,10 @@ class Joint(Reading):
     def __call__(self, step: int) -> tuple[Tensor, dict[str, Tensor | float]]:
         shown = showing(self.phases, self.steps, step, self.seed)
         samples, waited = self.drawn(shown, step)
-        scores = scored(self.model, samples)
-        region, found = scorer_loss(scores, truth_of(samples, (scores.shape[2], scores.shape[1])))
+        scores, names = scored_and_named(self.model, samples)
+        grid = (scores.shape[2], scores.shape[1])
+        region, found = scorer_loss(scores, truth_of(samples, grid))
+        naming, found["named"] = names_loss(names, on_leaves(samples.anchors, samples, grid))
 
         density = as_density(scores)
         with torch.no_grad():
@@ -179,9 +183,9 @@ class Joint(Reading):
         features = self.model.encoder(patches, cells)
         logits = self.model.decoder(self.model.decoder.remember(features, cells), samples.question, samples.answer)
         answered, read = answer_loss(logits, samples.answer)
-        losses = {"answer_loss": answered.detach(), "scorer_loss": region.detach()}
+        losses = {"answer_loss": answered.detach(), "scorer_loss": region.detach(), "names_loss": naming.detach()}
         about = {"samples": float(len(density)), "waited": waited}
-        return answered + self.supervised * region, read | found | losses | about
+        return answered + self.supervised * (region + NAMES * naming), read | found | losses | about
 
 
 def check(phases: Sequence[Phase], frozen: str, supervised: float, sight: str) -> None:

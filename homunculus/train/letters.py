@@ -53,7 +53,8 @@ def leaf_letters(letters: Int64[Tensor, "b texts length 3"], size: Size, grid: S
         slot = slot + alike
     shown = (number != PAD) & (slot < SLOTS)
     found = torch.full((len(leaf), leaves * SLOTS + 1), PAD, device=leaf.device)
-    found.scatter_(1, torch.where(shown, leaf * SLOTS + slot, leaves * SLOTS), number)
+    places = torch.where(shown, leaf * SLOTS + slot, leaves * SLOTS)
+    found.scatter_reduce_(1, places, number, "amax")  # of two lines on one leaf, the same letter on every device
     return found[:, :-1].unflatten(1, (leaves, SLOTS))
 
 

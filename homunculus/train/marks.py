@@ -24,7 +24,8 @@ Mark = tuple[int, int, int]  # x, y, number
 def marks(record: Record, rows: int, length: int) -> Tensor:
     """Marks of all texts whose letters have known places, and of all things: [rows, length, 3], each in a row of its
     own, a long one in several; zeros where there are no more."""
-    texts = (letter_marks(t["text"], t["box"], t.get("letters", ())) for t in record.meta.get("texts", ()))
+    sine = record.meta.get("sine", 0.0)
+    texts = (letter_marks(t["text"], t["box"], t.get("letters", ()), sine) for t in record.meta.get("texts", ()))
     things = (thing_marks(thing) for thing in record.meta.get("things", ()))
     found = [own[at : at + length] for own in (*texts, *things) for at in range(0, len(own), length)]
     made: Int16[Tensor, "rows length 3"] = torch.zeros(rows, length, 3, dtype=torch.int16)
@@ -33,16 +34,19 @@ def marks(record: Record, rows: int, length: int) -> Tensor:
     return made
 
 
-def letter_marks(text: str, box: Sequence[float], along: Sequence[float]) -> list[Mark]:
-    """The letters of a text; one that is not ASCII has no number.
+def letter_marks(text: str, box: Sequence[float], along: Sequence[float], sine: float = 0.0) -> list[Mark]:
+    """The letters of a text on a page that was turned clockwise by so much; one that is not ASCII has no number.
 
     >>> letter_marks("No", (10, 20, 30, 40), (0.25, 0.75))
     [(15, 30, 81), (25, 30, 114)]
     """
     x0, y0, x1, y1 = box
-    y = round((y0 + y1) / 2)
     return [
-        (round(x0 + (x1 - x0) * at), y, FIRST_BYTE + ord(letter) if ord(letter) < ASCII else PAD)
+        (
+            round(x0 + (x1 - x0) * at),
+            round((y0 + y1) / 2 + (x1 - x0) * (at - 0.5) * sine),
+            FIRST_BYTE + ord(letter) if ord(letter) < ASCII else PAD,
+        )
         for letter, at in zip(text, along, strict=False)
     ]
 

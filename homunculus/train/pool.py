@@ -19,7 +19,7 @@ from homunculus.data.record import Question, Split
 from homunculus.errors import DataError
 from homunculus.geometry import Size
 from homunculus.train.drills import check
-from homunculus.train.drills.typefaces import faces_in
+from homunculus.train.drills.typefaces import check_faces
 from homunculus.train.renderers import READING, Plan, Renderers, Rows, render
 from homunculus.train.samples import Pages, Samples, sent
 
@@ -65,7 +65,7 @@ class Pool:
         for family in families:
             check(family, split)
         if faces is not None:
-            faces_in(faces)  # or an error, before any worker starts
+            check_faces(faces)  # before any worker starts
         if min(families.values(), default=0) < 0 or sum(families.values()) <= 0:
             raise DataError(f"the weights {dict(families)} choose no family: give at least one that is above 0")
         if not 0 <= renewed <= capacity or capacity < 1:

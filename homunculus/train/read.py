@@ -41,7 +41,7 @@ def answer_loss(
 
 
 class Reading:
-    """The loss of a step, for `loop.fit`."""
+    """The loss of a step, for `loop.fit`. `augment` is the share of steps whose images are."""
 
     def __init__(
         self,

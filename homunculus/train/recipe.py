@@ -3,6 +3,7 @@ on where it stopped when it is given again, with the same result as if it had no
 follow from the seed, and each stage begins with the weights that were saved after the one before, in bfloat16.
 """
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from homunculus.cache.keys import content_key
 from homunculus.errors import ModelError
 from homunculus.geometry import Size
 from homunculus.model.config import Config, small, tiny
@@ -22,7 +24,7 @@ from homunculus.train.check import Check
 from homunculus.train.checkpoint import replace_file
 from homunculus.train.compiling import compiled
 from homunculus.train.curriculum import LEARN, MIX, READING, SETTLE, WHOLE, Phase
-from homunculus.train.drills.typefaces import faces_in
+from homunculus.train.drills.typefaces import check_faces
 from homunculus.train.joint import Joint
 from homunculus.train.loop import Settings, fit
 from homunculus.train.parts import InParts, own_parts
@@ -62,6 +64,8 @@ class Recipe:
     longest_answer: int = 96  # letters; what is longer is cut
     spelled: float = 0.1  # words in questions that are given in letters
     faces: str | None = None  # a folder of more typefaces, for drills
+    seed: int = 0  # by default: another seed, other images
+    continues: bool = False  # it begins from weights
     checked: int = 0  # held-out images that score and read stages are checked by
     check_every: int = 1000  # steps
     parts: int | None = None  # of which each has a batch at every step; None is one for each process
@@ -95,6 +99,8 @@ def longer() -> Recipe:
             Stage("whole", "read", Settings(700, rate=1e-4, warmup=50), (WHOLE,), EVERY_LEAF),
         ),
         check_every=2000,
+        seed=1,
+        continues=True,
     )
 
 
@@ -108,6 +114,8 @@ def together() -> Recipe:
             Stage("joint", "joint", Settings(600, rate=1e-4, warmup=100), (asked,), both),
             Stage("whole", "read", Settings(700, rate=1e-4, warmup=50), (WHOLE,), EVERY_LEAF),
         ),
+        seed=2,
+        continues=True,
     )
 
 
@@ -146,13 +154,14 @@ def follow(
     minutes: float | None = None,
     weights: Path | None = None,
     only: Sequence[str] = (),
-    seed: int = 0,
+    seed: int | None = None,
 ) -> bool:
     """Train by a recipe into a folder; True when all of it is done. Weights after each stage lie in `out/weights`.
 
-    `weights` begins from those of an earlier run, with new optimisers; `only` takes some of the stages. What is done is
-    not done again.
+    `weights` begins from those of an earlier run, with new optimisers; `only` takes some of the stages; the recipe's
+    seed is taken where none is given. What is done is not done again.
     """
+    seed = recipe.seed if seed is None else seed
     until = None if minutes is None else time.monotonic() + 60 * minutes
     if unknown := set(only) - {stage.name for stage in recipe.stages}:
         raise ModelError(f"no stage {', '.join(unknown)}: choose from {', '.join(s.name for s in recipe.stages)}")
@@ -165,7 +174,9 @@ def follow(
         load_weights(model, out / "weights")
     elif weights is not None:
         load_weights(model, weights)
-    _keep_faces(out, recipe.faces)
+    elif recipe.continues:
+        raise ModelError("this recipe goes on from weights: give a folder of them with --weights")
+    _keep(out, recipe)
     with ExitStack() as stack:
         own, parts = own_parts(recipe.parts)
         each = -(-workers // (len(recipe.sizes) * len(own)))
@@ -225,15 +236,18 @@ def _done(out: Path, stage: Stage) -> Path:
     return out / f"{stage.name}.done"
 
 
-def _keep_faces(out: Path, folder: str | None) -> None:
-    """A run goes on with the typefaces it began with."""
-    names = "".join(f"{face.name}\n" for face in faces_in(folder)) if folder else ""
-    known = out / "faces.txt"
-    before = known.read_text() if known.exists() else ""
-    if any(out.glob("*.jsonl")) and before != names:
-        raise ModelError(f"{out} was begun with other typefaces: give the same --faces, or write elsewhere")
-    if names != before and share()[0] == 0:
-        replace_file(known, lambda beside: beside.write_text(names))
+def _keep(out: Path, recipe: Recipe) -> None:
+    """A run goes on with the images it began with."""
+    if recipe.faces and not recipe.families.get("drills"):
+        raise ModelError("only drills are set in other typefaces, and this recipe has none: leave out --faces")
+    families = json.dumps(dict(recipe.families), sort_keys=True)
+    key = content_key(families, check_faces(recipe.faces) if recipe.faces else "")
+    known = out / "images.key"
+    if known.exists() and known.read_text() != key:
+        raise ModelError(f"{out} was begun with other families or typefaces: give the same --faces, or write elsewhere")
+    if not known.exists() and share()[0] == 0:
+        out.mkdir(parents=True, exist_ok=True)
+        replace_file(known, lambda beside: beside.write_text(key))
 
 
 def _before(recipe: Recipe, stage: Stage) -> int:

@@ -107,7 +107,8 @@ def render(plan: Plan, number: int, rows: Rows, place: int) -> tuple[Question, .
         record = make(family, plan.split, index, size=plan.size, clean=plan.clean, faces=plan.faces)
     except Exception as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())
-        call = f"homunculus.train.drills.make('{family}', '{plan.split}', {index}, size={plan.size})"
+        how = f"size={plan.size}, clean={plan.clean}" + (f", faces='{plan.faces}'" if plan.faces else "")
+        call = f"homunculus.train.drills.make('{family}', '{plan.split}', {index}, {how})"
         raise DataError(f"{family}/{plan.split}/{index} cannot be drawn ({said}): see where with {call}") from error
     asked = (*record.questions[: plan.questions], *readings(record, plan))
     tokenizer = default_tokenizer()
@@ -117,7 +118,7 @@ def render(plan: Plan, number: int, rows: Rows, place: int) -> tuple[Question, .
     answers = [[*tokenizer.spell(question.answer), EOS] for question in asked]
     text[: len(asked), : plan.longest_question] = tokenizer.batch(questions, plan.longest_question)
     text[: len(asked), plan.longest_question :] = tokenizer.batch(answers, plan.longest_answer)
-    places = places_of_words(record.meta.get("texts", ()))
+    places = places_of_words(record.meta.get("texts", ()), record.meta.get("sine", 0.0))
     named = [anchors(question.text, places) if question.kind != READING else [] for question in asked]
     rows.images[place].copy_(torch.from_numpy(np.require(record.image, requirements=["C", "W"])))
     rows.text[place].copy_(text)

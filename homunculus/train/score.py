@@ -83,19 +83,26 @@ def predicted(model: CompactVLM, samples: Samples) -> Float[Tensor, "b gh gw"]:
 
 
 def scored(model: CompactVLM, samples: Samples) -> Float[Tensor, "b gh gw"]:
-    """The scorer's scores for every question, each image read once; `TOGETHER` images at a time, a size to compile."""
+    """The scorer's scores for every question, each image read once."""
+    return scored_and_named(model, samples)[0]
+
+
+def scored_and_named(model: CompactVLM, samples: Samples) -> tuple[Float[Tensor, "b gh gw"], Float[Tensor, "b gh gw"]]:
+    """Scores for every question and where its words stand; `TOGETHER` images at a time, a size to compile."""
     found = []
     for images, questions in zip(
         samples.images.split(TOGETHER), samples.question.split(TOGETHER * samples.each), strict=True
     ):
         features = model.scorer.features(images).repeat_interleave(samples.each, dim=0)
-        found.append(model.scorer(features, questions))
-    return torch.cat(found)
+        found.append(model.scorer.scores_and_names(features, questions))
+    scores, names = zip(*found, strict=True)
+    return torch.cat(scores), torch.cat(names)
 
 
 class Scoring(nn.Module):
     """The loss of a step, for `loop.fit`. Leaves also say which letters lie on them, so that the scorer can find words
-    it was never asked for, and which of them stand in the question; `letters` and `names` are the weights of that."""
+    it was never asked for, and which of them stand in the question; `letters` and `names` are the weights of that.
+    `augment` is the share of steps whose images are."""
 
     def __init__(
         self,
@@ -148,10 +155,10 @@ class Scoring(nn.Module):
         targets = leaf_letters(letters, (width, height), (features.shape[2], features.shape[1]))
         chance = torch.rand(targets.shape[:2], generator=torch.Generator().manual_seed(step))
         preferred = sent(chance, targets.device) + 0.8 * (targets[..., 0] != PAD)
-        chosen = preferred.topk(min(LEAVES, targets.shape[1]), sorted=False).indices[..., None]  # [b, n, 1]
-        own = features.flatten(1, 2).gather(1, chosen.expand(-1, -1, features.shape[-1]))
+        leaves = preferred.topk(min(LEAVES, targets.shape[1]), sorted=False).indices[..., None]  # [b, n, 1]
+        own = features.flatten(1, 2).gather(1, leaves.expand(-1, -1, features.shape[-1]))
         logits = self.letters(own).unflatten(-1, (SLOTS, FIRST_PIECE))
-        targets = targets.gather(1, chosen.expand(-1, -1, SLOTS))
+        targets = targets.gather(1, leaves.expand(-1, -1, SLOTS))
         return letter_loss(logits, targets, known(letters).expand(targets.shape[:2]))
 
 

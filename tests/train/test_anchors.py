@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from homunculus.data.degrade import MAX_SINE, Wear, turn_boxes, wear_page
 from homunculus.data.dice import Dice
 from homunculus.data.documents import compose
 from homunculus.data.documents.letter import ARRANGEMENTS
@@ -14,6 +15,7 @@ from homunculus.train.anchors import ANCHORS, OFTEN, ORDINARY, anchors, places_o
 from homunculus.train.augment import augmented, chances, drawn_warp, moved_boxes
 from homunculus.train.densities import true_density
 from homunculus.train.drills import make
+from homunculus.train.marks import letter_marks
 from homunculus.train.pool import Pool
 from homunculus.train.renderers import READING
 from homunculus.train.score import Scoring, names_loss, on_leaves
@@ -34,7 +36,7 @@ def test_words_stand_where_their_letters_do(family):
     """The letters between the sides of a word's box are those of the word, and no others of its line."""
     checked = 0
     for index in range(4):
-        texts = make(family, "train", index, size=(768, 768)).meta["texts"]
+        texts = make(family, "train", index, size=(768, 768), clean=True).meta["texts"]
         places = places_of_words(texts)
         for text in (text for text in texts if text["letters"]):
             x0, _, x1, _ = text["box"]
@@ -47,6 +49,28 @@ def test_words_stand_where_their_letters_do(family):
                 assert list(range(begin, end)) in inside, (text["text"], word)
                 checked += 1
     assert checked > 200
+
+
+@pytest.mark.parametrize("sine", [MAX_SINE, -MAX_SINE])
+def test_on_a_turned_page_letters_and_words_lie_on_their_ink(sine):
+    """A word's box, turned back, is that of the word on the straight page; letters go with it."""
+    page = compose(ARRANGEMENTS[0], Dice("a letter"), "train", (1024, 1024))
+    straight = [{"text": text, "box": box, "letters": page.letters.get((text, box), [])} for text, box in page.written]
+    _, moved = wear_page(page.image, [], Wear(sine=sine), Dice("any"), [box for _, box in page.written])
+    turned = [known | {"box": box} for known, box in zip(straight, moved, strict=True)]
+    before, after = places_of_words(straight), places_of_words(turned, sine)
+    far = {"across": [], "down": [], "high": []}
+    for word, boxes in before.items():
+        for box, found in zip(boxes, after[word], strict=True):
+            wanted = turn_boxes([box], (1024, 1024), sine)[0]
+            far["across"].append(abs((found[0] + found[2]) - (wanted[0] + wanted[2])) / 2)
+            far["down"].append(abs((found[1] + found[3]) - (wanted[1] + wanted[3])) / 2)
+            far["high"].append(abs((found[3] - found[1]) - (wanted[3] - wanted[1])))
+    assert len(far["down"]) > 100 and max(far["across"]) < 3 and max(far["down"]) < 2 and max(far["high"]) < 4
+    long = max(turned, key=lambda known: len(known["letters"]))
+    (x0, y0, x1, y1), marks = long["box"], letter_marks(long["text"], long["box"], long["letters"], sine)
+    assert abs(marks[-1][1] - marks[0][1]) == pytest.approx((x1 - x0) * abs(sine), abs=2) and y1 - y0 > 30
+    assert (marks[-1][1] > marks[0][1]) == (sine > 0)
 
 
 def test_lines_of_paragraphs_know_where_their_letters_are():
@@ -88,7 +112,8 @@ def test_a_pool_keeps_them_by_question(pool):
     found = 0
     for slot, asked in enumerate(pool.asked_of):
         family, index = pool.plan.record(slot)
-        places = places_of_words(make(family, "train", index, size=(512, 512)).meta["texts"])
+        meta = make(family, "train", index, size=(512, 512)).meta
+        places = places_of_words(meta["texts"], meta["sine"])
         for number, question in enumerate(asked):
             wanted = [] if question.kind == READING else anchors(question.text, places)
             kept = pool.rows.anchors[slot, number]

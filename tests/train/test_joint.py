@@ -20,7 +20,7 @@ from homunculus.train import joint as joints
 from homunculus.train import score
 from homunculus.train.curriculum import Phase
 from homunculus.train.densities import corrupted, true_density
-from homunculus.train.joint import Joint, Sight, faded, reached, relaxed, seen, tree_of, view_of, where_in
+from homunculus.train.joint import NAMES, Joint, Sight, faded, reached, relaxed, seen, tree_of, view_of, where_in
 from homunculus.train.journal import read_journal
 from homunculus.train.loop import Settings, fit
 from homunculus.train.pool import Pool
@@ -291,14 +291,24 @@ def test_a_hard_sight_alone_is_reading(scenes):
         assert all(torch.equal(about[name], read[name]) for name in ("letters", "exact"))
 
 
-def test_the_loss_is_that_of_answers_and_region(scenes):
+def test_the_loss_is_that_of_answers_and_of_the_scorers_own_stage():
+    """Of the region and of the question's words, on pages that have some."""
+    pages = Pool({"drills": 1.0}, size=(512, 512), capacity=2, renewed=0)
+    pages.fill()
     vlm = model()
-    loss, about = stage(vlm, scenes, supervised=0.7)(0)
-    assert loss.item() == pytest.approx((about["answer_loss"] + 0.7 * about["scorer_loss"]).item(), rel=1e-6)
-    assert set(about) == {"answer_loss", "scorer_loss", "hit", "mass", "letters", "exact", "samples", "waited"}
-    samples = scenes.draw(8, 0, each=4)
-    region, found = score.scorer_loss(scored(vlm, samples), score.truth_of(samples, (8, 8)))
+    loss, about = stage(vlm, pages, supervised=0.7)(0)
+    own = about["scorer_loss"] + NAMES * about["names_loss"]
+    assert loss.item() == pytest.approx((about["answer_loss"] + 0.7 * own).item(), rel=1e-6)
+    told = {"answer_loss", "scorer_loss", "names_loss", "hit", "mass", "named", "letters", "exact", "samples", "waited"}
+    assert set(about) == told
+    samples = pages.draw(8, 0, each=4)
+    scores, names = vlm.scorer.scores_and_names(
+        vlm.scorer.features(samples.images).repeat_interleave(4, dim=0), samples.question
+    )
+    region, found = score.scorer_loss(scores, score.truth_of(samples, (32, 32)))
+    naming, named = score.names_loss(names, score.on_leaves(samples.anchors, samples, (32, 32)))
     assert torch.equal(about["scorer_loss"], region) and torch.equal(about["mass"], found["mass"])
+    assert torch.equal(about["names_loss"], naming) and torch.equal(about["named"], named) and naming > 0
 
 
 @pytest.fixture(scope="module")

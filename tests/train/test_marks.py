@@ -53,6 +53,5 @@ def test_images_that_know_no_letters_are_told_apart():
 def test_more_than_fits_is_cut():
     record = make("scenes", "train", 3, size=(512, 512))
     whole = marks(record, 64, LONGEST_READING)[0]
-    assert np.array_equal(
-        marks(record, 2, 6), whole[:12].unflatten(0, (2, 6))
-    )  # what is too long for a row goes on in the next
+    # what is too long for a row goes on in the next
+    assert np.array_equal(marks(record, 2, 6), whole[:12].unflatten(0, (2, 6)))

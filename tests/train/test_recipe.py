@@ -110,7 +110,7 @@ def no_training(monkeypatch):
 
 
 def test_it_leaves_weights_journals_and_marks(done):
-    left = {"weights", "score", "score.jsonl", "score.done", "read", "read.jsonl", "read.done"}
+    left = {"weights", "images.key", "score", "score.jsonl", "score.done", "read", "read.jsonl", "read.done"}
     assert {path.name for path in done.iterdir()} == left
     assert read_about(done / "weights")["about"] == {"stage": "read"}
     assert load_model(done / "weights").config == tiny()

@@ -12,6 +12,7 @@ from homunculus.model.config import tiny
 from homunculus.model.encoder import Cells
 from homunculus.model.tokenizer import PAD
 from homunculus.model.vlm import CompactVLM
+from homunculus.train.augment import chosen
 from homunculus.train.compiling import compiled
 from homunculus.train.curriculum import ALL, Phase
 from homunculus.train.journal import read_journal
@@ -304,3 +305,22 @@ def test_only_a_gpu_compiles_and_only_meanwhile(monkeypatch):
         raise KeyError  # whatever happens
     assert [options["dynamic"] for options in calls] == [None, False]
     assert not any("forward" in vars(layer) for layer in layers)
+
+
+def test_the_chosen_steps_are_augmented_and_no_others(scenes, monkeypatch):
+    """By the number of the step in the whole run, which an offset gives."""
+    vlm, phase, seen = model(), Phase(1.0, {64: 1.0}), []
+    monkeypatch.setattr("homunculus.train.read.augmented", lambda samples, *_: seen.append("read") or samples)
+    monkeypatch.setattr(
+        "homunculus.train.score.augmented_with_letters", lambda *given: seen.append("score") or given[:2]
+    )
+    for name, stage in {
+        "read": Reading(vlm, [scenes], [phase], 10, tokens=64 * 8, each=4, augment=0.5, offset=7),
+        "score": Scoring(vlm, [scenes], images=2, each=4, augment=0.5, offset=7),
+    }.items():
+        wanted = [chosen(0.5, 7 + step) for step in range(8)]
+        assert len(set(wanted)) == 2 and wanted != [chosen(0.5, step) for step in range(8)]
+        for step, is_chosen in enumerate(wanted):
+            seen.clear()
+            stage(step)
+            assert seen == [name] * is_chosen

@@ -44,7 +44,9 @@ def test_it_trains_and_says_where(train, tmp_path):
     code, said, told = train("--preset", "tiny", "--out", "model")
     assert code == 0 and said == f"done: weights in {Path('model/weights')}\n"
     assert "score: " in told and "parameters learn" in told
-    left = {"weights", "curves.png"} | {name + end for name in ("score", "read") for end in ("", ".jsonl", ".done")}
+    left = {"weights", "curves.png", "images.key"} | {
+        name + end for name in ("score", "read") for end in ("", ".jsonl", ".done")
+    }
     assert files(tmp_path / "model") == left
     assert load_model(tmp_path / "model" / "weights").config == CUT.config
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "model" / "weights").iterdir()}
@@ -88,21 +90,50 @@ def test_what_it_refuses_is_one_line_and_leaves_nothing(train, tmp_path, argumen
     assert not (tmp_path / "model").exists() or not files(tmp_path / "model")
 
 
-def test_a_run_keeps_its_typefaces(train, tmp_path):
+def test_a_run_keeps_its_typefaces(train, tmp_path, monkeypatch):
     """Regular and bold of one family, taken from matplotlib's own; without them the run does not go on."""
     folder = tmp_path / "faces"
     folder.mkdir()
     for cut, file in (("regular", "DejaVuSerif"), ("bold", "DejaVuSerif-Bold")):
         (folder / f"Other-{cut}.ttf").write_bytes((_folder() / f"{file}.ttf").read_bytes())
-    begin = ("--preset", "tiny", "--out", "model", "--stage", "score")
+    begin = ("--preset", "drilled", "--out", "model", "--stage", "score")
+    families, asked = {"drills": 1.0}, []
+    drilled = replace(CUT, families=families, sizes=((512, 512),))
+    monkeypatch.setitem(recipe.RECIPES, "drilled", lambda: drilled)
+    make = renderers.make
+
+    def spied(*arguments, **options):
+        asked.append(options["faces"])
+        return make(*arguments, **options)
+
+    monkeypatch.setattr(renderers, "make", spied)
     assert train(*begin, "--minutes", 0, "--faces", folder)[0] == 0
-    assert (tmp_path / "model" / "faces.txt").read_text() == "Other\n"
-    code, _, told = train(*begin)
-    assert code != 0 and "was begun with other typefaces" in told and told.count("\n") == 1
-    code, _, told = train("--preset", "tiny", "--out", "empty", "--faces", tmp_path)
-    assert code != 0 and "has no NAME-regular.ttf: gather some with runs/faces.py" in told
-    assert not files(tmp_path / "empty")
+    assert set(asked) == {str(folder)}  # every page was drawn with them
+    for other in ((), ("--faces", tmp_path / "others")):
+        (tmp_path / "others").mkdir(exist_ok=True)
+        (tmp_path / "others" / "Other-regular.ttf").write_bytes((folder / "Other-bold.ttf").read_bytes())
+        code, _, told = train(*begin, *other)
+        assert code != 0 and "was begun with other families or typefaces" in told and told.count("\n") == 1
     assert train(*begin, "--faces", folder)[1].startswith("done")
+    families["scenes"] = 1.0
+    assert "was begun with other families" in train("--preset", "drilled", "--out", "model", "--faces", folder)[2]
+
+
+def test_typefaces_that_nothing_is_set_in_are_refused(train, tmp_path):
+    code, _, told = train("--preset", "tiny", "--out", "model", "--faces", tmp_path)
+    assert code != 0 and "only drills are set in other typefaces, and this recipe has none" in told
+    assert not files(tmp_path / "model")
+
+
+@pytest.mark.parametrize("preset", ["longer", "together"])
+def test_recipes_that_go_on_want_weights(train, tmp_path, preset):
+    code, _, told = train("--preset", preset, "--out", "model")
+    assert code != 0 and "goes on from weights: give a folder of them with --weights" in told and told.count("\n") == 1
+    assert not files(tmp_path / "model")
+
+
+def test_each_recipe_sees_images_of_its_own():
+    assert len({made().seed for made in (recipe.speedrun, recipe.longer, recipe.together)}) == 3
 
 
 def test_without_a_place_to_write_it_does_not_begin(train):

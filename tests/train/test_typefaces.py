@@ -1,5 +1,7 @@
 """More typefaces for drills, from a folder."""
 
+from pathlib import Path
+
 import pytest
 
 from homunculus.data.dice import Dice
@@ -7,7 +9,7 @@ from homunculus.data.documents.page import Page
 from homunculus.data.fonts import _folder, faces, load
 from homunculus.errors import DataError
 from homunculus.train.drills import compose, make
-from homunculus.train.drills.typefaces import faces_in, held_out
+from homunculus.train.drills.typefaces import check_faces, faces_in, held_out
 from homunculus.train.pool import Pool
 
 
@@ -37,12 +39,48 @@ def test_a_folder_is_families_with_their_cuts(folder):
     assert widths["bold"] > widths["regular"] > 0
 
 
-@pytest.mark.parametrize("name", ["cmr10", "CMU Serif", "Latin Modern Mono", "LM Roman 12", "ComputerModern"])
-def test_faces_of_the_held_out_split_are_refused(folder, tmp_path, name):
-    assert held_out(name) and not any(held_out(face.name) for face in faces("train")) and not held_out("Century CM")
+KIN = [
+    "cmr10", "cmtt10", "lmr10", "CMBright", "CMU Serif", "Latin Modern Mono", "LM Roman 12", "ComputerModern",
+    "NewCM10", "MLModern", "SFRM1000",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KIN)
+def test_kin_of_the_held_out_faces_are_known_by_name(name):
+    assert held_out(name)
+
+
+@pytest.mark.parametrize("name", ["Palm Sans", "FilmMono", "Calm Roman", "Century CM"])
+def test_others_are_not(name):
+    assert not held_out(name) and not any(held_out(face.name) for face in faces("train"))
+
+
+@pytest.mark.parametrize("name", ["CMU Serif", "Harmless"])
+def test_faces_of_the_held_out_split_are_refused(tmp_path, name):
+    """By the name of the file or by the one in it."""
     (tmp_path / f"{name}-regular.ttf").write_bytes((_folder() / "cmr10.ttf").read_bytes())
-    with pytest.raises(DataError, match="is a face of test-ood: take it out"):
-        faces_in(str(tmp_path))
+    with pytest.raises(DataError, match=f"{name}-regular.ttf is a face of test-ood: take it out"):
+        check_faces(str(tmp_path))
+
+
+def test_a_broken_file_is_named_before_anything_is_drawn(folder, tmp_path):
+    for name in ("Plain-regular.ttf", "Plain-bold.ttf"):
+        (tmp_path / name).write_bytes((Path(folder) / "Plain-regular.ttf").read_bytes())
+    assert check_faces(str(tmp_path)) != check_faces(folder)
+    (tmp_path / "Plain-bold.ttf").write_text("junk")
+    with pytest.raises(DataError, match=r"Plain-bold.ttf is no typeface \(unknown file format\): take it out"):
+        Pool({"drills": 1.0}, faces=str(tmp_path))
+    (tmp_path / "Plain-bold.ttf").write_bytes((_folder() / "cmex10.ttf").read_bytes())
+    with pytest.raises(DataError, match=r"is a face of test-ood|lacks"):
+        check_faces(str(tmp_path))
+
+
+def test_names_of_files_are_taken_in_any_case(folder, tmp_path):
+    for cut in ("Regular", "Bold"):
+        (tmp_path / f"Roboto-{cut}.TTF").write_bytes((Path(folder) / "Whole-bold.ttf").read_bytes())
+    (only,) = faces_in(str(tmp_path))
+    assert only.name == "Roboto" and only.bold.endswith("Roboto-Bold.TTF")
+    assert load(only, 20).getlength("width") > 0
 
 
 def test_the_held_out_faces_are_known_by_the_names_in_their_files():
@@ -82,7 +120,7 @@ def test_a_pool_takes_them(folder, tmp_path):
         pool.fill()
         record = make(*_record(pool, 1), size=(512, 512), faces=folder)
         assert pool.rows.images[1].numpy().tobytes() == record.image.tobytes()
-    with pytest.raises(DataError, match=r"has no NAME-regular.ttf: gather some with runs/faces.py"):
+    with pytest.raises(DataError, match=r"is no folder with a NAME-regular.ttf: gather some with runs/faces.py"):
         Pool({"drills": 1.0}, faces=str(tmp_path))
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 
 import numpy as np
 
-from homunculus.data.degrade import degrade_page
+from homunculus.data.degrade import draw_wear, safe_sine, wear_page
 from homunculus.data.dice import Dice
 from homunculus.data.documents.page import Page
 from homunculus.data.documents.words import Words
@@ -44,18 +44,20 @@ def draw(dice: Dice, split: Split, size: Size, clean: bool) -> Drawing:
 
     >>> drawing = draw(Dice("a document"), "train", (512, 512), True)
     >>> drawing.image.shape, sorted(drawing.meta)
-    ((512, 512, 3), ['arrangement', 'face', 'kind', 'texts'])
+    ((512, 512, 3), ['arrangement', 'face', 'kind', 'sine', 'texts'])
     """
     if min(size) < SMALLEST:
         raise DataError(f"a document of {size} cannot be read: make it at least {SMALLEST} pixels on its shorter side")
     kind = dice.choice(tuple(LAYOUTS))
     arrange = dice.choice(arrangements(kind, split))
     page = compose(arrange, dice.fork("page"), split, size)
-    image, questions = page.image, page.questions
+    image, questions, sine = page.image, page.questions, 0.0
     written = [box for _, box in page.written]
     if not clean:
         flat = [box for question in questions for box in question.boxes]
-        image, moved = degrade_page(image, flat, dice.fork("wear"), others=written)
+        wear = draw_wear(own := dice.fork("wear"))
+        image, moved = wear_page(image, flat, wear, own, written)
+        sine = safe_sine(flat, size, wear.sine)
         places = iter(moved)
         questions = [replace(question, boxes=tuple(next(places) for _ in question.boxes)) for question in questions]
         written = list(places)
@@ -63,7 +65,7 @@ def draw(dice: Dice, split: Split, size: Size, clean: bool) -> Drawing:
         {"text": text, "box": list(box), "letters": page.letters.get((text, before), [])}
         for (text, before), box in zip(page.written, written, strict=True)
     ]
-    meta = {"kind": kind, "arrangement": arrange.__name__, "face": page.face.name, "texts": texts}
+    meta = {"kind": kind, "arrangement": arrange.__name__, "face": page.face.name, "sine": sine, "texts": texts}
     return Drawing(np.array(image), tuple(questions), meta)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from homunculus.data.degrade import degrade_page
+from homunculus.data.degrade import draw_wear, safe_sine, wear_page
 from homunculus.data.dice import Dice
 from homunculus.data.documents import SMALLEST
 from homunculus.data.documents.page import Page
@@ -79,16 +79,20 @@ def draw(dice: Dice, split: Split, size: Size, clean: bool, more: Sequence[Face]
     page = compose(dice.fork("page"), split, size, more)
     image, questions = page.image, page.questions
     places = [*(question.boxes[0] for question in questions), *(box for _, box in page.written)]
+    sine = 0.0
     if not clean and dice.chance(WORN):
         asked = len(questions)
-        turned, wear = dice.chance(TURNED), dice.fork("wear")
-        image, places = degrade_page(image, places[:asked], wear, skew=turned, others=places[asked:])
+        wear = draw_wear(own := dice.fork("wear"), skew=dice.chance(TURNED))
+        sine = safe_sine(places[:asked], size, wear.sine)
+        image, places = wear_page(image, places[:asked], wear, own, places[asked:])
     questions = [replace(one, boxes=(box,)) for one, box in zip(questions, places, strict=False)]
     texts = [
         {"text": text, "box": list(box), "letters": page.letters[text, before]}
         for (text, before), box in zip(page.written, places[len(questions) :], strict=True)
     ]
-    return Drawing(np.array(image), tuple(questions), {"kind": NAME, "face": page.face.name, "texts": texts})
+    return Drawing(
+        np.array(image), tuple(questions), {"kind": NAME, "face": page.face.name, "sine": sine, "texts": texts}
+    )
 
 
 def compose(dice: Dice, split: Split, size: Size, more: Sequence[Face] = ()) -> Page:
