@@ -22,6 +22,7 @@ ORDER = [
     "relevance",
     "segments",
     "allocation",
+    "peers",
     "sampling",
     "cache",
     "foveate",

@@ -1,0 +1,155 @@
+"""One dictionary of peers. A peer is `f(seen, budget, *, seed=0, **options) -> Reduced`, all images of a batch at once.
+
+Called by name it is held to the budget like the allocators, and it does its sums in full precision even inside a model
+that runs in bfloat16. Nothing here waits for the device: what is checked is shapes.
+
+    from homunculus.peers import get_peer, kept, register
+
+    @register("first", "the first tokens, in reading order", query=False)
+    def first(seen, budget, *, seed=0):
+        return kept(seen, torch.arange(budget, device=seen.features.device).expand(len(seen.features), -1))
+
+    reduced = get_peer("first")(seen, 273)
+"""
+
+import difflib
+import inspect
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from homunculus.errors import AllocatorError, BudgetError
+from homunculus.peers.tokens import Reduced, Seen, check_seen, kept
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A published method: its name, one line about it, where it acts, and what it looks at."""
+
+    name: str
+    summary: str
+    function: Callable[..., Reduced]
+    stage: str = "features"  # where it acts: features after the encoder, or layers of the language model
+    query: bool = False  # its choice depends on the question: it needs relevance
+    merges: bool = False  # tokens it gives up go into those it keeps
+
+    def options(self) -> list[str]:
+        """The names of the keyword options it takes."""
+        return [p.name for p in inspect.signature(self.function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+
+    def _check_options(self, options: dict[str, Any]) -> None:
+        """Options must be known; numbers among them finite, whole ones where they are declared so."""
+        known = inspect.signature(self.function).parameters
+        for option, value in options.items():
+            if option not in self.options():
+                takes = ", ".join(own for own in self.options() if own != "seed") or "none"
+                raise AllocatorError(f"{self.name} has no option '{option}': it takes {takes}")
+            kinds = get_args(known[option].annotation) or (known[option].annotation,)
+            kind = next((kind for kind in (int, float) if kind in kinds), None)
+            if kind is None or (isinstance(value, Tensor) and Tensor in kinds):
+                continue
+            fine = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+            if not fine or not math.isfinite(value):
+                what = "a whole number" if kind is int else "a finite number"
+                raise AllocatorError(
+                    f"{option} of {self.name} is {what}, {known[option].default} by default, got {value!r}"
+                )
+
+    def __call__(self, seen: Seen, budget: Any, *, seed: Any = 0, **options: Any) -> Reduced:
+        self._check_options(options)
+        check_seen(seen)
+        batch, count = seen.features.shape[:2]
+        if isinstance(budget, bool) or not isinstance(budget, Integral) or not 1 <= int(budget) <= count:
+            raise BudgetError(
+                f"{self.name} keeps 1 to {count} tokens of these images, got {budget!r}: change the budget"
+            )
+        if self.query and seen.relevance is None:
+            raise AllocatorError(
+                f"{self.name} needs to know what is asked: give relevance, or take a peer that is blind"
+            )
+        if "seed" in self.options():
+            options["seed"] = _checked_seed(seed, batch)
+        if budget == count:  # nothing to give up
+            return kept(seen, torch.arange(count, device=seen.features.device).expand(batch, -1))
+        with full_precision(seen.features.device.type):
+            reduced = self.function(seen, int(budget), **options)
+        _check_reduced(self.name, seen, int(budget), reduced)
+        return reduced
+
+
+def full_precision(device: str) -> AbstractContextManager:
+    """No autocast: likeness in bfloat16 would tell few tokens apart."""
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+
+
+def _checked_seed(seed: Any, batch: int) -> int | Tensor:
+    if isinstance(seed, Tensor):
+        if seed.shape != (batch,) or seed.dtype != torch.int64:
+            raise AllocatorError(
+                f"seeds are int64, one for each of {batch} images, got {seed.dtype} {list(seed.shape)}"
+            )
+    elif isinstance(seed, bool) or not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
+        raise AllocatorError(f"a seed is a 64-bit whole number, got {seed!r}")
+    return seed
+
+
+def _check_reduced(name: str, seen: Seen, budget: int, reduced: Any) -> None:
+    if not isinstance(reduced, Reduced):
+        raise AllocatorError(f"{name} returned {type(reduced).__name__}: return Reduced (see kept)")
+    batch, _, channels = seen.features.shape
+    shapes = ((batch, budget, channels), (batch, budget, seen.places.shape[2]), (batch, budget), (batch, budget))
+    for field, value, shape in zip(Reduced._fields, reduced, shapes, strict=True):
+        if value.shape != shape:
+            raise AllocatorError(
+                f"{name} returned {field} {list(value.shape)} instead of {list(shape)}: the budget is a promise"
+            )
+
+
+_REGISTRY: dict[str, Peer] = {}
+
+
+def register(
+    name: str, summary: str, stage: str = "features", query: bool = False, **traits: Any
+) -> Callable[[Callable], Callable]:
+    """Decorator: make a function known as the peer `name`; `traits` are further fields of `Peer`."""
+
+    def add(function: Callable) -> Callable:
+        if name in _REGISTRY:
+            raise AllocatorError(f"a peer called '{name}' exists already: choose another name")
+        _REGISTRY[name] = Peer(name, summary, function, stage, query, **traits)
+        return function
+
+    return add
+
+
+def get_peer(name: Any) -> Peer:
+    """The peer of that name.
+
+    >>> get_peer("cdpruner").query
+    True
+    >>> get_peer("prumerge")
+    Traceback (most recent call last):
+    homunculus.errors.AllocatorError: unknown peer 'prumerge': did you mean 'prumerge+'?
+    """
+    if not isinstance(name, str):
+        raise AllocatorError(f"a peer is given by name, got {type(name).__name__}: register it first")
+    if name not in _REGISTRY:
+        near = difflib.get_close_matches(name, _REGISTRY, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(peers())}"
+        raise AllocatorError(f"unknown peer '{name}': {hint}")
+    return _REGISTRY[name]
+
+
+def peers() -> dict[str, str]:
+    """Every peer's name with one line about it.
+
+    >>> list(peers())[:3]
+    ['aim', 'cdpruner', 'coarse-then-residual']
+    """
+    return {name: _REGISTRY[name].summary for name in sorted(_REGISTRY)}
