@@ -1,6 +1,6 @@
-"""What helps training: lessons before reading, letters for the scorer, Muon or AdamW. Each tried alone, from nothing.
+"""What helps training: lessons before reading, letters and names for the scorer, Muon or AdamW; each from nothing.
 
-    python -m bench.ablations --workers 14            eight minutes of a GPU; or --only reader, --only scorer
+    python -m bench.ablations --workers 14            twelve minutes of a GPU; or --only reader, --only scorer
     python -m bench.ablations --preset tiny           seconds on a CPU: tries all of it, measures nothing
 
 All variants see the same pages, draw the same samples from them and are asked the same held-out questions. A reader
@@ -28,7 +28,7 @@ from homunculus.train.compiling import compiled
 from homunculus.train.curriculum import BEGIN, LEARN
 from homunculus.train.journal import read_journal
 from homunculus.train.loop import Settings, fit
-from homunculus.train.recipe import FAMILIES, Recipe, Stage, make_pool, stage_loss
+from homunculus.train.recipe import WITH_DRILLS, Recipe, Stage, make_pool, stage_loss
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Scale:
 
 
 def on_gpu() -> Scale:
-    rest = Recipe(small(), (), renewed=0)
-    return Scale(rest, Settings(500, rate=1e-3), Settings(800, rate=8e-4), Settings(800, rate=1e-3))
+    rest = Recipe(small(), (), families=WITH_DRILLS, renewed=0)
+    return Scale(rest, Settings(500, rate=1e-3), Settings(800, rate=8e-4), Settings(1000, rate=1e-3))
 
 
 def on_cpu() -> Scale:
@@ -80,9 +80,9 @@ def variants(scale: Scale) -> dict[str, Variant]:
         then = Stage("read", "read", settings[1], phases, scale.reads)
         return Variant("reader", (then,) if lesson is None else (first, then))
 
-    def scorer(letters: float, optimiser: str = "adamw") -> Variant:
-        settings = replace(scale.score, optimiser=optimiser)
-        return Variant("scorer", (Stage("score", "score", settings, options={"letters": letters, **scale.scores}),))
+    def scorer(letters: float, names: float, optimiser: str = "adamw") -> Variant:
+        settings, options = replace(scale.score, optimiser=optimiser), {"letters": letters, "names": names}
+        return Variant("scorer", (Stage("score", "score", settings, options=options | scale.scores),))
 
     return {
         "no lesson": reader(None),
@@ -90,9 +90,10 @@ def variants(scale: Scale) -> dict[str, Variant]:
         "letters": reader("letters"),
         "letters and bands": reader("both"),
         "letters, Muon": reader("letters", "muon"),
-        "regions alone": scorer(0.0),
-        "regions and letters": scorer(0.5),
-        "regions and letters, Muon": scorer(0.5, "muon"),
+        "regions alone": scorer(0.0, 0.0),
+        "regions and letters": scorer(0.5, 0.0),
+        "regions, letters and names": scorer(0.5, 0.5),
+        "regions, letters and names, Muon": scorer(0.5, 0.5, "muon"),
     }
 
 
@@ -153,8 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     left = {name: one for name, one in wanted.items() if name not in {row["variant"] for row in rows}}
     size = scale.recipe.sizes[0]
     if left:
-        families = {name: 1.0 for name in scale.recipe.families if name in FAMILIES}
-        check = Check(families, images=scale.images, size=size, device=device, workers=options.workers)
+        check = Check(scale.recipe.families, images=scale.images, size=size, device=device, workers=options.workers)
         with make_pool(scale.recipe, size, device, options.workers, capacity=scale.pages) as pool:
             for name, variant in left.items():
                 folder = options.out / name.replace(",", "").replace(" ", "-")
