@@ -47,13 +47,14 @@ class Layer(nn.Module):
 
 
 class Memory(NamedTuple):
-    """What a decoder keeps of an image: keys and values of every layer."""
+    """What a decoder keeps of an image: keys and values of every layer, of as many tokens as that layer is shown."""
 
     layers: tuple[tuple[Tensor, Tensor], ...]
 
     @property
-    def count(self) -> int:  # type: ignore[override]  # of tokens; nobody counts values in it
-        return self.layers[0][0].shape[2]
+    def counts(self) -> tuple[int, ...]:
+        """How many tokens each layer is shown."""
+        return tuple(key.shape[2] for key, _ in self.layers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,12 +106,11 @@ class Decoder(nn.Module):
         times = is_text.cumsum(1)
         order = torch.arange(text.shape[1], device=text.device)
         sees = is_text[:, None] & ((order[None] < asked) | (order[None] <= order[:, None]))  # [b, t, t]
-        mask = F.pad(sees, (memory.count, 0), value=True)[:, None]
         where = text_turns(times, self.embedding.embedding_dim // self.heads)
         x = self.embedding(text)
         kept = []
         for layer, seen in zip(self.layers, memory.layers, strict=True):
-            x, all_seen = layer(x, where, seen, mask)
+            x, all_seen = layer(x, where, seen, beside(seen, sees[:, None]))
             kept.append(all_seen)
         return x, kept
 
@@ -122,7 +122,7 @@ class Decoder(nn.Module):
         hidden, kept = self._read(begun, asked, memory)
         logits = self._logits(hidden[:, -1])
         is_text = F.pad(question != PAD, (0, 1), value=True)
-        mask = F.pad(is_text, (memory.count, 0), value=True)[:, None, None]  # [b, 1, 1, n + q + 1]
+        sees = is_text[:, None, None]  # [b, 1, 1, q + 1]
         times = is_text.sum(1, keepdim=True) + torch.arange(1, longest + 1, device=question.device)
         ahead = text_turns(times, self.embedding.embedding_dim // self.heads)
         ended = torch.zeros(batch, dtype=torch.bool, device=question.device)
@@ -134,13 +134,18 @@ class Decoder(nn.Module):
             ended = ended | (letter == EOS)
             if len(letters) == longest or (len(letters) % 8 == 0 and bool(ended.all())):  # waits for the device
                 break
-            mask = F.pad(mask, (0, 1), value=True)
+            sees = F.pad(sees, (0, 1), value=True)
             where = Turns(*(part[:, :, step : step + 1] for part in ahead))
             x = self.embedding(letter)[:, None]
             for number, layer in enumerate(self.layers):
-                x, kept[number] = layer(x, where, kept[number], mask)
+                x, kept[number] = layer(x, where, kept[number], beside(memory.layers[number], sees))
             logits = self._logits(x[:, -1])
         return Written(torch.stack(letters, dim=1), torch.stack(chances, dim=1))
+
+
+def beside(seen: tuple[Tensor, Tensor], sees: Bool[Tensor, "b 1 t s"]) -> Bool[Tensor, "b 1 t ns"]:
+    """What text looks at: all that a layer is shown of an image, and of the text what it sees."""
+    return F.pad(sees, (seen[0].shape[2], 0), value=True)
 
 
 def text_turns(times: Int64[Tensor, "b t"], head: int) -> Turns:

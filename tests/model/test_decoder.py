@@ -199,7 +199,7 @@ def test_one_memory_serves_several_questions(decoder):
     second = decoder.write(memory, questions(QUESTIONS[2]), longest=10)
     for (key, value), (old_key, old_value) in zip(memory.layers, kept, strict=True):
         assert torch.equal(key, old_key) and torch.equal(value, old_value)  # writing changes no memory
-    assert memory.count == 20
+    assert memory.counts == (20, 20)
     many = Memory(tuple((key.expand(3, -1, -1, -1), value.expand(3, -1, -1, -1)) for key, value in memory.layers))
     together = decoder.write(many, questions(), longest=10)
     for row, alone in ((0, first), (2, second)):
@@ -211,7 +211,7 @@ def test_one_memory_serves_several_questions(decoder):
 def test_a_memory_of_a_whole_page(decoder):
     features, cells = pictures(1, count=4096)
     memory = decoder.remember(features, cells)
-    assert memory.count == 4096
+    assert memory.counts == (4096, 4096)
     written = decoder.write(memory, questions("Who?"), longest=4)
     logits = decoder(memory, questions("Who?"), written.letters)
     assert torch.equal(logits.argmax(-1)[0, : written.letters.ne(PAD).sum()], written.letters[written.letters != PAD])

@@ -195,7 +195,7 @@ def test_what_the_decoder_has_before_it(model, combine, monkeypatch):
     write = type(model.decoder).write
 
     def watched(self, memory, ids, longest):
-        counts.append(memory.count)
+        counts.append(memory.counts[0])
         return write(self, memory, ids, longest)
 
     monkeypatch.setattr(type(model.decoder), "write", watched)

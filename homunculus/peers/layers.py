@@ -1,0 +1,178 @@
+"""Reducers inside a language model: each layer is shown what the layers before it found worth looking at.
+
+Such a method pays for the whole image in the encoder and in its first layers, and chooses by attention, so a layer
+cannot hide it in a fused kernel: what text tokens give to visual ones is computed once more, and that is its price.
+Budgets are means over the layers: with few layers and many tokens the first layer alone may cost more.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from homunculus.errors import BudgetError
+from homunculus.model.decoder import Decoder, Layer, Memory, beside, text_turns
+from homunculus.model.rotary import Turns, turns
+from homunculus.model.tokenizer import BOS, PAD
+from homunculus.peers.likeness import top, unit
+from homunculus.peers.merging import nearest_kept, themselves, weighted_mean
+from homunculus.peers.tokens import picked
+
+
+class Shown(NamedTuple):
+    """What a layer has been shown of images, and how the text looked at it."""
+
+    features: Float[Tensor, "b n c"]
+    places: Float[Tensor, "b n axes"]
+    attention: Float[Tensor, "b t n"]  # of every text token on every visual one, the mean over heads
+    likeness: Float[Tensor, "b t n"]  # cosine of the text going in and of the features
+    question: Bool[Tensor, "b t"]  # which text tokens are words of the question; behind them stands one mark
+
+
+Chosen = tuple[Float[Tensor, "b k c"], Float[Tensor, "b k axes"]]
+
+
+@dataclass(frozen=True)
+class LayerPeer:
+    """A published method: what it keeps after a layer, and how many tokens each layer is shown."""
+
+    name: str
+    summary: str
+    choose: Callable[[Shown, int], Chosen]
+    counts: Callable[[int, int, float], list[int]]  # tokens, layers and the mean over layers to the count of each
+
+
+def by_last_word(shown: Shown, count: int) -> Chosen:
+    """Those the last token before the answer looks at most, in their order."""
+    return _kept(shown, shown.attention[:, -1], count)
+
+
+def by_raters(shown: Shown, count: int) -> Chosen:
+    """Those that the words which have most to do with the image look at most; what is given up joins the last ones.
+
+    Words whose mean likeness to the image is above that of all words rate. A tenth of the tokens are kept for what is
+    given up: of it the highest rated, each the mean of itself and of those most like it.
+    """
+    likeness = shown.likeness.mean(2)  # [b, t]
+    words = shown.question.float()
+    mean = (likeness * words).sum(1, keepdim=True) / words.sum(1, keepdim=True).clamp_min(1)
+    raters = shown.question & (likeness >= mean)
+    rated = (shown.attention * raters[..., None]).sum(1)
+    recycled = count // 10
+    order = top(rated, count)
+    index, centres = order[:, : count - recycled].sort(1).values, order[:, count - recycled :].sort(1).values
+    if not recycled:
+        return _picked(shown, index)
+    everyone = torch.cat((index, centres), 1)
+    belongs = nearest_kept(shown.features, everyone) | themselves(everyone, shown.features.shape[1])
+    merged = weighted_mean(belongs[:, count - recycled :].float(), shown.features).to(shown.features.dtype)
+    features, places = _picked(shown, everyone)
+    features = torch.cat((features[:, : count - recycled], merged), 1)
+    everyone, order = everyone.sort(1)
+    return picked(features, order), picked(places, order)
+
+
+def _kept(shown: Shown, values: Float[Tensor, "b n"], count: int) -> Chosen:
+    return _picked(shown, top(values, count).sort(1).values)
+
+
+def _picked(shown: Shown, index: Int64[Tensor, "b k"]) -> Chosen:
+    return picked(shown.features, index), picked(shown.places, index)
+
+
+def all_then(tokens: int, layers: int, mean: float) -> list[int]:
+    """All in the first layer, and as many in each of the others as the mean allows.
+
+    >>> all_then(400, 3, 200)
+    [400, 100, 100]
+    """
+    rest = (mean * layers - tokens) / max(1, layers - 1)
+    return _checked([tokens] + [int(rest)] * (layers - 1), tokens, layers, mean)
+
+
+def falling(tokens: int, layers: int, mean: float) -> list[int]:
+    """The same share less from each layer to the next, the first shown all.
+
+    >>> falling(400, 3, 200)
+    [400, 146, 53]
+    """
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        share = (low + high) / 2
+        low, high = (share, high) if sum(share**i for i in range(layers)) * tokens < mean * layers else (low, share)
+    return _checked([int(tokens * low**i + 1e-6) for i in range(layers)], tokens, layers, mean)
+
+
+def _checked(counts: list[int], tokens: int, layers: int, mean: float) -> list[int]:
+    if mean > tokens:
+        raise BudgetError(f"a mean of {mean:g} tokens is more than all {tokens}: give a smaller budget")
+    if min(counts) < 1:
+        raise BudgetError(
+            f"the first of {layers} layers is shown all {tokens} tokens, so the mean is above {tokens / layers:g}: "
+            f"give fewer tokens, or a larger budget than {mean:g}"
+        )
+    return counts
+
+
+LAYER_PEERS = {
+    peer.name: peer
+    for peer in (
+        LayerPeer("fastv", "after the first layer, those the last token looks at most", by_last_word, all_then),
+        LayerPeer("pyramiddrop", "the same, some fewer after every layer", by_last_word, falling),
+        LayerPeer("sparsevlm", "after every layer, those the telling words look at; others merged", by_raters, falling),
+    )
+}
+
+
+@torch.no_grad()
+def remember_reduced(
+    decoder: Decoder,
+    features: Float[Tensor, "b n c"],
+    places: Float[Tensor, "b n 4"],
+    question: Int64[Tensor, "b q"],
+    peer: LayerPeer,
+    mean: float,
+) -> Memory:
+    """What a decoder keeps of images for a question when every layer is shown fewer tokens than the one before."""
+    counts = peer.counts(features.shape[1], len(decoder.layers), mean)
+    text = F.pad(question, (0, 1), value=BOS)
+    is_text = text != PAD
+    head = decoder.embedding.embedding_dim // decoder.heads
+    where, sees = text_turns(is_text.cumsum(1), head), is_text[:, None, None].expand(-1, 1, text.shape[1], -1)
+    sees = sees & _not_ahead(question.shape[1], text.shape[1], text.device)
+    x, remembered = decoder.embedding(text), []
+    for number, module in enumerate(decoder.layers):
+        layer = cast(Layer, module)
+        seen = layer.attention.keys_values(features, turns(places, head))
+        remembered.append(seen)
+        mask = beside(seen, sees)
+        if number + 1 < len(counts) and counts[number + 1] < counts[number]:
+            attention = attention_on(layer, x, where, seen, mask)
+            likeness = unit(x) @ unit(features).mT
+            is_question = F.pad(question != PAD, (0, 1), value=False)
+            shown = Shown(features, places, attention, likeness, is_question)
+            features, places = peer.choose(shown, counts[number + 1])
+        x, _ = layer(x, where, seen, mask)
+    return Memory(tuple(remembered))
+
+
+def _not_ahead(asked: int, length: int, device: torch.device) -> Bool[Tensor, "t s"]:
+    """The question does not see the mark behind it."""
+    order = torch.arange(length, device=device)
+    return (order[None] < asked) | (order[None] <= order[:, None])
+
+
+def attention_on(
+    layer: Layer, x: Float[Tensor, "b t c"], where: Turns, seen: tuple[Tensor, Tensor], mask: Bool[Tensor, "b 1 t s"]
+) -> Float[Tensor, "b t n"]:
+    """How much each text token looks at each visual one, the mean over heads: of all it looks at, text included."""
+    normed = layer.norm(x)
+    key, _ = layer.attention.keys_values(normed, where)
+    keys = torch.cat((seen[0], key), 2)
+    query = layer.attention.queries(normed, where)
+    weights = (query.float() @ keys.float().mT / query.shape[-1] ** 0.5).masked_fill(~mask, -torch.inf).softmax(-1)
+    return weights.mean(1)[..., : seen[0].shape[2]]
