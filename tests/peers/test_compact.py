@@ -1,0 +1,105 @@
+"""The compact model as reducers see it: its own features, attention by a plain loop, and answers from what is left."""
+
+import math
+
+import pytest
+import torch
+
+from homunculus.errors import ModelError
+from homunculus.model.config import tiny
+from homunculus.model.encoder import cells_of
+from homunculus.model.rotary import turns
+from homunculus.model.vlm import CompactVLM, look
+from homunculus.peers import peers
+from homunculus.peers.compact import received, remembered, seen_whole
+from homunculus.peers.layers import LAYER_PEERS
+from tests.model.tiny import close, questions
+
+ASKED = ("What is the total?", "Who?")
+
+
+@pytest.fixture(scope="module")
+def model() -> CompactVLM:
+    torch.manual_seed(2)
+    return CompactVLM(tiny()).eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def images() -> torch.Tensor:
+    return (torch.rand(2, 3, 96, 160, generator=torch.Generator().manual_seed(1)) * 255).to(torch.uint8)
+
+
+def test_every_leaf_is_encoded_in_reading_order(model, images):
+    seen = seen_whole(model, images, questions(*ASKED))
+    assert seen.grid == (10, 6) and seen.features.shape == (2, 60, 32) and seen.keys.shape == (2, 60, 32)
+    across, down = seen.places[0, :, 1], seen.places[0, :, 2]
+    assert across[:10].tolist() == [i + 0.5 for i in range(10)] and down[::10].tolist() == [i + 0.5 for i in range(6)]
+    assert (seen.places[..., 0] == 0).all()
+    tokens = look(images, torch.ones(2, 6, 10), 60, "uniform")
+    cells = cells_of(tokens.allocation)
+    wanted = model.encoder(tokens.patches, cells._replace(weights=torch.full_like(cells.weights, torch.nan)))
+    assert torch.equal(seen.features, wanted)
+    assert torch.allclose(seen.relevance, model.relevance(images, questions(*ASKED)).flatten(1), atol=1e-7)
+    assert seen_whole(model, images).relevance is None
+
+
+@pytest.mark.parametrize("size", [(100, 70), (330, 48), (16, 16), (9, 200), (171, 173)])
+def test_images_of_any_size_have_one_token_to_a_leaf(model, size):
+    width, height = size
+    seen = seen_whole(model, torch.rand(1, 3, height, width), questions(ASKED[0]))
+    columns, rows = max(1, round(width / 16)), max(1, round(height / 16))
+    assert seen.grid == (columns, rows) and (seen.places[..., 0] == 0).all()
+    across, down = torch.meshgrid(torch.arange(columns) + 0.5, torch.arange(rows) + 0.5, indexing="xy")
+    assert torch.allclose(seen.places[0, :, 1], across.flatten(), atol=1e-4)
+    assert torch.allclose(seen.places[0, :, 2], down.flatten(), atol=1e-4)
+    assert seen.relevance.sum().item() == pytest.approx(1, rel=1e-4) and seen.features.isfinite().all()
+
+
+def test_attention_is_what_all_tokens_give(model, images, monkeypatch):
+    """By a loop over heads, whole tables at once; and in parts of any size."""
+    seen = seen_whole(model, images)
+    for values in (seen.attention, seen.early):
+        assert (values > 0).all() and close(values.sum(1), torch.ones(2), 1e-5)
+    block, x = model.encoder.blocks[0], torch.randn(2, 60, 32, generator=torch.Generator().manual_seed(3))
+    where = turns(seen.places, 16)
+    normed = block.norm(x)
+    query, key = block.attention.queries(normed, where), block.attention.keys_values(normed, where)[0]
+    wanted = torch.zeros(2, 60)
+    for image in range(2):
+        for head in range(2):
+            wanted[image] += (query[image, head] @ key[image, head].T / math.sqrt(16)).softmax(-1).mean(0) / 2
+    assert close(received(block, x, where), wanted, 1e-6)
+    monkeypatch.setattr("homunculus.peers.compact.ROWS", 7)
+    assert close(received(block, x, where), wanted, 1e-6)
+
+
+@pytest.mark.parametrize("peer", [*peers(), *LAYER_PEERS])
+def test_every_peer_leaves_something_to_answer_from(model, images, peer):
+    question = questions(*ASKED)
+    seen = seen_whole(model, images, question)
+    budget = 40 if peer in LAYER_PEERS else 12
+    memory = remembered(model, seen, peer, budget, question)
+    assert memory.counts == ((60, 20) if peer in LAYER_PEERS else (12, 12))
+    assert model.decoder.write(memory, question, longest=5).letters.shape[0] == 2
+
+
+def test_all_tokens_are_the_whole_image(model, images):
+    """Keeping everything is full resolution, whichever peer does it."""
+    seen, question = seen_whole(model, images, questions(*ASKED)), questions(*ASKED)
+    whole = model.decoder.remember(
+        seen.features, cells_of(look(images, torch.ones(2, 6, 10), 60, "uniform").allocation)
+    )
+    for peer in ("tome", "cdpruner", "fastv"):
+        memory = remembered(model, seen, peer, 60, question)
+        for ours, theirs in zip(memory.layers, whole.layers, strict=True):
+            assert all(close(a, b, 1e-5) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_a_method_that_hears_the_question_wants_one(model, images):
+    with pytest.raises(ModelError, match="fastv chooses while the question is read: give it"):
+        remembered(model, seen_whole(model, images), "fastv", 40)
+
+
+def test_no_hook_stays(model, images):
+    seen_whole(model, images)
+    assert not any(block._forward_pre_hooks for block in model.encoder.blocks)
