@@ -16,13 +16,13 @@ demo: $(VENV)/.core                       ## one look and the gallery, drawn fro
 	$(BIN)/homunculus gallery --out out/gallery.png
 
 test: $(VENV)/.dev                        ## the core suite, shapes checked at run time
-	$(PYTEST) --ignore=tests/data --ignore=tests/model --ignore=tests/train --ignore=tests/kernels --ignore=tests/qwen --ignore=tests/eval
+	$(PYTEST) --ignore=tests/data --ignore=tests/model --ignore=tests/peers --ignore=tests/train --ignore=tests/kernels --ignore=tests/qwen --ignore=tests/eval
 
 test-data: $(VENV)/.dev                   ## records, their files, metrics and the legibility benchmark
 	$(PYTEST) tests/data
 
-test-model: $(VENV)/.dev                  ## the compact model and its training: killed, resumed, on two processes
-	$(PYTEST) tests/model tests/train
+test-model: $(VENV)/.dev                  ## the compact model, published reducers on it, and its training: killed, resumed, on two processes
+	$(PYTEST) tests/model tests/peers tests/train
 
 test-kernels: $(VENV)/.kernels            ## the GPU kernels: interpreted, emulated and compiled for sm_90, without a GPU
 	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests/kernels

@@ -212,7 +212,7 @@ def ask(asking: Asking, plan: Plan, held: HeldOut) -> Row:
             memory = ordinary_memory(model, asking.way, images, density, plan.budget)
         else:
             memory = Shower(model, plan.budget).memory(asking.way, images, density)
-        counts.append(memory.count)
+        counts.append(memory.counts[0])
         return memory
 
     samples, density = held.samples, held.densities[asking.relevance]
