@@ -16,16 +16,18 @@ Anybody can add one; every call of this process then knows it by name, and it is
 import difflib
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 from torch import Tensor
 
 from homunculus.errors import AllocatorError, BudgetError
 from homunculus.structures import Allocation, PackedAllocation, View
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -47,19 +49,7 @@ class Allocator:
 
     def options(self) -> list[str]:
         """The names of the keyword options it takes."""
-        return [p.name for p in inspect.signature(self.function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-
-    def _check_numbers(self, options: dict[str, Any]) -> None:
-        """Options declared as numbers must be finite numbers, whole ones where they are declared so."""
-        defaults = inspect.signature(self.function).parameters
-        for option, value in options.items():
-            kind, default = defaults[option].annotation, defaults[option].default
-            if kind not in (int, float) or isinstance(value, Tensor):
-                continue
-            fine = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
-            if not fine or not math.isfinite(value):
-                what = "a whole number" if kind is int else "a finite number"
-                raise AllocatorError(f"{option} of {self.name} is {what}, {default} by default, got {value!r}")
+        return options_of(self.function)
 
     def __call__(
         self, view: View | Sequence[View], budget: int, *, seed: int | Tensor = 0, **options: Any
@@ -74,7 +64,7 @@ class Allocator:
         known = self.options()
         for option in options.keys() - known:
             raise AllocatorError(f"{self.name} has no option '{option}': it takes {', '.join(known) or 'none'}")
-        self._check_numbers(options)
+        check_numbers(self.name, self.function, options)
         if "seed" in known:
             options["seed"] = seed
         allocation = self.function(view, budget, **options)
@@ -89,6 +79,37 @@ class Allocator:
         if cells != budget * images:
             raise AllocatorError(f"{self.name} returned {cells} cells for {images} x {budget}: the budget is a promise")
         return allocation
+
+
+def options_of(function: Callable) -> list[str]:
+    """The names of the keyword options that a method takes."""
+    return [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+
+
+def check_numbers(name: str, function: Callable, options: Mapping[str, Any], tensors: bool = True) -> None:
+    """Options declared as numbers must be finite numbers, whole ones where they are declared so. A tensor may stand for
+    any of them, or, without `tensors`, for those that are declared to take one."""
+    declared = inspect.signature(function).parameters
+    for option, value in options.items():
+        kinds = get_args(declared[option].annotation) or (declared[option].annotation,)
+        kind = next((kind for kind in (int, float) if kind in kinds), None)
+        if kind is None or (isinstance(value, Tensor) and (tensors or Tensor in kinds)):
+            continue
+        fine = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+        if not fine or not math.isfinite(value):
+            what = "a whole number" if kind is int else "a finite number"
+            raise AllocatorError(f"{option} of {name} is {what}, {declared[option].default} by default, got {value!r}")
+
+
+def called(name: Any, registry: Mapping[str, T], kind: str, known: Iterable[str]) -> T:
+    """What is registered by a name, or an error that says which of the `known` ones may have been meant."""
+    if not isinstance(name, str):
+        raise AllocatorError(f"{kind} is given by name, got {type(name).__name__}: register it first")
+    if name not in registry:
+        near = difflib.get_close_matches(name, registry, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(known)}"
+        raise AllocatorError(f"unknown {kind.split()[-1]} '{name}': {hint}")
+    return registry[name]
 
 
 DEFAULT = "foveated-pyramid"
@@ -117,13 +138,7 @@ def get_allocator(name: Any) -> Allocator:
     Traceback (most recent call last):
     homunculus.errors.AllocatorError: unknown allocator 'top-k': did you mean 'topk'?
     """
-    if not isinstance(name, str):
-        raise AllocatorError(f"an allocator is given by name, got {type(name).__name__}: register it first")
-    if name not in _REGISTRY:
-        near = difflib.get_close_matches(name, _REGISTRY, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(allocators())}"
-        raise AllocatorError(f"unknown allocator '{name}': {hint}")
-    return _REGISTRY[name]
+    return called(name, _REGISTRY, "an allocator", allocators())
 
 
 def allocators() -> dict[str, str]:

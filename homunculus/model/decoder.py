@@ -101,16 +101,12 @@ class Decoder(nn.Module):
         self, text: Int64[Tensor, "b t"], asked: int, memory: Memory
     ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         """The first `asked` tokens are a question, padded on the right; the rest is an answer without gaps."""
-        is_text = text != PAD
-        is_text[:, asked:] = True  # behind an answer's end nobody looks at what comes out
-        times = is_text.cumsum(1)
-        order = torch.arange(text.shape[1], device=text.device)
-        sees = is_text[:, None] & ((order[None] < asked) | (order[None] <= order[:, None]))  # [b, t, t]
+        times, sees = sight(text, asked)
         where = text_turns(times, self.embedding.embedding_dim // self.heads)
         x = self.embedding(text)
         kept = []
         for layer, seen in zip(self.layers, memory.layers, strict=True):
-            x, all_seen = layer(x, where, seen, beside(seen, sees[:, None]))
+            x, all_seen = layer(x, where, seen, beside(seen, sees))
             kept.append(all_seen)
         return x, kept
 
@@ -141,6 +137,15 @@ class Decoder(nn.Module):
                 x, kept[number] = layer(x, where, kept[number], beside(memory.layers[number], sees))
             logits = self._logits(x[:, -1])
         return Written(torch.stack(letters, dim=1), torch.stack(chances, dim=1))
+
+
+def sight(text: Int64[Tensor, "b t"], asked: int) -> tuple[Int64[Tensor, "b t"], Bool[Tensor, "b 1 t t"]]:
+    """The place of each token in its text, and what of the text it sees: the question, and an answer up to itself."""
+    is_text = text != PAD
+    is_text[:, asked:] = True  # behind an answer's end nobody looks at what comes out
+    order = torch.arange(text.shape[1], device=text.device)
+    sees = is_text[:, None] & ((order[None] < asked) | (order[None] <= order[:, None]))
+    return is_text.cumsum(1), sees[:, None]
 
 
 def beside(seen: tuple[Tensor, Tensor], sees: Bool[Tensor, "b 1 t s"]) -> Bool[Tensor, "b 1 t ns"]:

@@ -108,5 +108,5 @@ def remembered(
 
 
 def _remember(model: CompactVLM, reduced: Reduced) -> Memory:
-    nothing = reduced.places[..., 0]
-    return model.decoder.remember(reduced.features, Cells(reduced.places, nothing, reduced.places[..., :3]))
+    nothing = torch.zeros_like(reduced.places)  # a decoder asks of cells only where they are
+    return model.decoder.remember(reduced.features, Cells(reduced.places, nothing[..., 0], nothing[..., :3]))

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from homunculus.errors import BudgetError
-from homunculus.model.decoder import Decoder, Layer, Memory, beside, text_turns
+from homunculus.model.decoder import Decoder, Layer, Memory, beside, sight, text_turns
 from homunculus.model.rotary import Turns, turns
 from homunculus.model.tokenizer import BOS, PAD
 from homunculus.peers.likeness import top, unit
@@ -140,10 +140,9 @@ def remember_reduced(
     """What a decoder keeps of images for a question when every layer is shown fewer tokens than the one before."""
     counts = peer.counts(features.shape[1], len(decoder.layers), mean)
     text = F.pad(question, (0, 1), value=BOS)
-    is_text = text != PAD
+    times, sees = sight(text, question.shape[1])
     head = decoder.embedding.embedding_dim // decoder.heads
-    where, sees = text_turns(is_text.cumsum(1), head), is_text[:, None, None].expand(-1, 1, text.shape[1], -1)
-    sees = sees & _not_ahead(question.shape[1], text.shape[1], text.device)
+    where = text_turns(times, head)
     x, remembered = decoder.embedding(text), []
     for number, module in enumerate(decoder.layers):
         layer = cast(Layer, module)
@@ -158,12 +157,6 @@ def remember_reduced(
             features, places = peer.choose(shown, counts[number + 1])
         x, _ = layer(x, where, seen, mask)
     return Memory(tuple(remembered))
-
-
-def _not_ahead(asked: int, length: int, device: torch.device) -> Bool[Tensor, "t s"]:
-    """The question does not see the mark behind it."""
-    order = torch.arange(length, device=device)
-    return (order[None] < asked) | (order[None] <= order[:, None])
 
 
 def attention_on(

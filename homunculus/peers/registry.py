@@ -12,18 +12,16 @@ that runs in bfloat16. Nothing here waits for the device: what is checked is sha
     reduced = get_peer("first")(seen, 273)
 """
 
-import difflib
-import inspect
-import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any, get_args
+from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from homunculus.allocation.registry import called, check_numbers, options_of
 from homunculus.errors import AllocatorError, BudgetError
 from homunculus.peers.tokens import Reduced, Seen, check_seen, kept
 
@@ -41,25 +39,14 @@ class Peer:
 
     def options(self) -> list[str]:
         """The names of the keyword options it takes."""
-        return [p.name for p in inspect.signature(self.function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        return options_of(self.function)
 
     def _check_options(self, options: dict[str, Any]) -> None:
         """Options must be known; numbers among them finite, whole ones where they are declared so."""
-        known = inspect.signature(self.function).parameters
-        for option, value in options.items():
-            if option not in self.options():
-                takes = ", ".join(own for own in self.options() if own != "seed") or "none"
-                raise AllocatorError(f"{self.name} has no option '{option}': it takes {takes}")
-            kinds = get_args(known[option].annotation) or (known[option].annotation,)
-            kind = next((kind for kind in (int, float) if kind in kinds), None)
-            if kind is None or (isinstance(value, Tensor) and Tensor in kinds):
-                continue
-            fine = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
-            if not fine or not math.isfinite(value):
-                what = "a whole number" if kind is int else "a finite number"
-                raise AllocatorError(
-                    f"{option} of {self.name} is {what}, {known[option].default} by default, got {value!r}"
-                )
+        for option in options.keys() - self.options():
+            takes = ", ".join(own for own in self.options() if own != "seed") or "none"
+            raise AllocatorError(f"{self.name} has no option '{option}': it takes {takes}")
+        check_numbers(self.name, self.function, options, tensors=False)
 
     def __call__(self, seen: Seen, budget: Any, *, seed: Any = 0, **options: Any) -> Reduced:
         self._check_options(options)
@@ -137,13 +124,7 @@ def get_peer(name: Any) -> Peer:
     Traceback (most recent call last):
     homunculus.errors.AllocatorError: unknown peer 'prumerge': did you mean 'prumerge+'?
     """
-    if not isinstance(name, str):
-        raise AllocatorError(f"a peer is given by name, got {type(name).__name__}: register it first")
-    if name not in _REGISTRY:
-        near = difflib.get_close_matches(name, _REGISTRY, n=1)
-        hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(peers())}"
-        raise AllocatorError(f"unknown peer '{name}': {hint}")
-    return _REGISTRY[name]
+    return called(name, _REGISTRY, "a peer", peers())
 
 
 def peers() -> dict[str, str]:
