@@ -339,7 +339,7 @@ def test_each_image_gets_its_own_dial():
         ("log-polar-rings", {"e0": None}, AllocatorError, "e0 of log-polar-rings is a finite number, 3.0 by default"),
         ("scene-aware", {"beta": "x"}, AllocatorError, "beta of scene-aware is a finite number"),
         ("foveated-pyramid", {"floor": True}, AllocatorError, "floor of foveated-pyramid is a finite number"),
-        ("v1", {"foveal_share": True}, AllocatorError, "from 0 to 1, got True"),
+        ("v1", {"foveal_share": True}, AllocatorError, "of v1 is a finite number, None by default, got True"),
         ("acuity-bins", {"degrees": 1e-9}, AllocatorError, "e0 is a length in leaves"),
         ("token-bank", {"depth": -1}, AllocatorError, "depth is a level of cells"),
         ("log-polar-rings", {"foveal_share": 1.5}, AllocatorError, "from 0 to 1, got 1.5"),
@@ -354,6 +354,11 @@ def test_each_image_gets_its_own_dial():
 def test_one_line_says_what_is_wrong(name, options, error, message):
     with pytest.raises(error, match=message):
         homunculus.allocate(torch.ones(32, 32), **{"budget": 64, "allocator": name} | options)
+
+
+def test_none_stands_for_no_share():
+    sectors = homunculus.allocate(torch.ones(32, 32), 64, "v1", foveal_share=None)
+    assert torch.equal(sectors.centers, homunculus.allocate(torch.ones(32, 32), 64, "v1").centers)
 
 
 def test_sectors_are_drawn_inside_the_image():
