@@ -5,7 +5,7 @@ also at what was written before them. Features are not changed here: each layer 
 its own, which are computed once for an image and kept, together with those of the question, while an answer is written.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -50,6 +50,7 @@ class Memory(NamedTuple):
     """What a decoder keeps of an image: keys and values of every layer, of as many tokens as that layer is shown."""
 
     layers: tuple[tuple[Tensor, Tensor], ...]
+    real: Bool[Tensor, "b n"] | None = None  # which tokens are not padding, the same in all layers; None: all
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -68,6 +69,11 @@ class Written:
     def confidence(self) -> Float[Tensor, "b"]:
         """The probability of the whole answer, its end included."""
         return self.probabilities.log().sum(1).exp()
+
+
+# What is left of all that a layer has looked at, before the newest token looks: the letters that are written, the
+# layer's number, the token going in, its turns, keys and values so far, and which of the text, itself last, it sees.
+Forget = Callable[[int, int, Tensor, Turns, tuple[Tensor, Tensor], Tensor], tuple[Tensor, Tensor]]
 
 
 class Decoder(nn.Module):
@@ -106,13 +112,15 @@ class Decoder(nn.Module):
         x = self.embedding(text)
         kept = []
         for layer, seen in zip(self.layers, memory.layers, strict=True):
-            x, all_seen = layer(x, where, seen, beside(seen, sees))
+            x, all_seen = layer(x, where, seen, beside(seen[0].shape[2], sees, memory.real))
             kept.append(all_seen)
         return x, kept
 
     @torch.no_grad()
-    def write(self, memory: Memory, question: Int64[Tensor, "b q"], longest: int = 160) -> Written:
-        """The likeliest letter each time, until all answers have ended."""
+    def write(
+        self, memory: Memory, question: Int64[Tensor, "b q"], longest: int = 160, forget: Forget | None = None
+    ) -> Written:
+        """The likeliest letter each time, until all answers have ended. `forget` may drop features on the way."""
         batch, asked = question.shape
         begun = F.pad(question, (0, 1), value=BOS)
         hidden, kept = self._read(begun, asked, memory)
@@ -134,7 +142,10 @@ class Decoder(nn.Module):
             where = Turns(*(part[:, :, step : step + 1] for part in ahead))
             x = self.embedding(letter)[:, None]
             for number, layer in enumerate(self.layers):
-                x, kept[number] = layer(x, where, kept[number], beside(memory.layers[number], sees))
+                if forget is not None:
+                    kept[number] = forget(len(letters), number, x, where, kept[number], sees)
+                shown = kept[number][0].shape[2] + 1 - sees.shape[3]
+                x, kept[number] = layer(x, where, kept[number], beside(shown, sees, memory.real))
             logits = self._logits(x[:, -1])
         return Written(torch.stack(letters, dim=1), torch.stack(chances, dim=1))
 
@@ -148,9 +159,13 @@ def sight(text: Int64[Tensor, "b t"], asked: int) -> tuple[Int64[Tensor, "b t"],
     return is_text.cumsum(1), sees[:, None]
 
 
-def beside(seen: tuple[Tensor, Tensor], sees: Bool[Tensor, "b 1 t s"]) -> Bool[Tensor, "b 1 t ns"]:
-    """What text looks at: all that a layer is shown of an image, and of the text what it sees."""
-    return F.pad(sees, (seen[0].shape[2], 0), value=True)
+def beside(
+    shown: int, sees: Bool[Tensor, "b 1 t s"], real: Bool[Tensor, "b n"] | None = None
+) -> Bool[Tensor, "b 1 t ns"]:
+    """What text looks at: all that a layer is shown of an image but padding, and of the text what it sees."""
+    if real is None:
+        return F.pad(sees, (shown, 0), value=True)
+    return torch.cat((real[:, None, None].expand(-1, -1, sees.shape[2], -1), sees), dim=3)
 
 
 def text_turns(times: Int64[Tensor, "b t"], head: int) -> Turns:

@@ -1,13 +1,13 @@
 """Visual tokens to features: each patch embedded with its scale and how relevant it was found, then attention.
 
 Of the question it knows only what the choice of cells and their weights give away: for one allocation its features can
-be kept. No token is padding: a budget is exact.
+be kept. A budget is exact, so no token is padding; where counts differ all the same, it is told which tokens are real.
 """
 
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from homunculus.model.blocks import Block, Norm
@@ -66,7 +66,9 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList(Block(config.width, config.heads) for _ in range(config.encoder_layers))
         self.norm = Norm(config.width)
 
-    def forward(self, patches: Float[Tensor, "b n 3 leaf leaf"], cells: Cells) -> Float[Tensor, "b n c"]:
+    def forward(
+        self, patches: Float[Tensor, "b n 3 leaf leaf"], cells: Cells, real: Bool[Tensor, "b n"] | None = None
+    ) -> Float[Tensor, "b n c"]:
         told = ~cells.weights.isnan()
         about = (
             cells.places[..., 0] / 4,
@@ -77,6 +79,7 @@ class Encoder(nn.Module):
         known = torch.stack(about, dim=-1).to(patches.dtype)
         x = self.patch_embedding(patches.flatten(2) * 4 - 2) + self.cell_embedding(known)
         where = turns(cells.places, x.shape[-1] // self.heads)
+        mask = None if real is None else real[:, None, None]  # nobody looks at padding
         for block in self.blocks:
-            x = block(x, where)
+            x = block(x, where, mask)
         return self.norm(x)

@@ -75,11 +75,15 @@ class LearnedRelevance:
     def __call__(self, images: Shaped[Tensor, "b 3 h w"], questions: Sequence[str]) -> Float[Tensor, "b gh gw"]:
         if self._seen is None or self._seen[0] is not images:
             self._seen = images, self.features(images)
-        return as_density(self.model.scorer(self._seen[1], question_ids(self.model, questions)))
+        return self.heard(self._seen[1], questions)
 
     def features(self, images: Shaped[Tensor, "b 3 h w"]) -> Float[Tensor, "b gh gw c"]:
         """What the scorer makes of the images before any question is asked."""
         return self.model.scorer.features(images)
+
+    def heard(self, features: Float[Tensor, "b gh gw c"], questions: Sequence[str]) -> Float[Tensor, "b gh gw"]:
+        """A density for each question, of what the scorer made of its image."""
+        return as_density(self.model.scorer(features, question_ids(self.model, questions)))
 
 
 def question_ids(model: CompactVLM, questions: Sequence[str]) -> Int64[Tensor, "b q"]:

@@ -42,6 +42,26 @@ def look(
     >>> look(torch.rand(2, 3, 256, 256), torch.rand(2, 16, 16), 64).patches.shape
     torch.Size([2, 64, 3, 16, 16])
     """
+    view = view_of(images, density, budget, allocator, fixations=fixations, leaf=leaf)
+    allocation = rectangular(allocate_view(view, budget, allocator, seed=seed, **options))
+    patches = sample(images, by_image(allocation, len(density) // len(images)), dtype=dtype)
+    return VisualTokens(patches.view(len(density), -1, *patches.shape[2:]), allocation)
+
+
+def view_of(
+    images: Shaped[Tensor, "images 3 h w"],
+    density: Float[Tensor, "b dh dw"],
+    budget: int,
+    allocator: str,
+    *,
+    fixations: Float64[Tensor, "b f 3"] | None = None,
+    leaf: int = 16,
+) -> View:
+    """What an allocator is given: the density on a grid that fits the images; a gaze and pixels where it uses them.
+
+    >>> view_of(torch.rand(1, 3, 256, 128), torch.rand(1, 4, 4), 64, "topk").grid
+    (8, 16)
+    """
     if len(density) % len(images):
         raise ModelError(f"{len(density)} densities do not part among {len(images)} images: give as many to each")
     height, width = images.shape[-2:]
@@ -54,10 +74,7 @@ def look(
     pyramid = None
     if method.needs_pixels:
         pyramid = ImagePyramid(images.repeat_interleave(each, dim=0), (grid.gw, grid.gh), leaf)
-    view = View(wanted, (width, height), leaf, pyramid, fixations)
-    allocation = rectangular(allocate_view(view, budget, allocator, seed=seed, **options))
-    patches = sample(images, by_image(allocation, each), dtype=dtype)
-    return VisualTokens(patches.view(len(density), -1, *patches.shape[2:]), allocation)
+    return View(wanted, (width, height), leaf, pyramid, fixations)
 
 
 def by_image(allocation: Allocation, each: int) -> Allocation:

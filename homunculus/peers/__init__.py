@@ -1,5 +1,7 @@
 """Published ways of keeping fewer tokens, behind one interface and held to one budget: those after the encoder.
 
+Those inside the language model, while it writes, and all together are in `reading`, which reads with any by its name.
+
 >>> import torch
 >>> from homunculus.peers import Seen, get_peer
 >>> tokens, attention = torch.randn(2, 64, 16), torch.rand(2, 64)

@@ -18,7 +18,7 @@ NOTHING = 1e-8  # gains below are what rounding leaves of 0
 STEPS = float(1 << 40)  # gains are compared in steps: those of equal tokens differ in their last bits
 
 
-@register("cdpruner", "tokens relevant to the question and unlike each other", query=True)
+@register("cdpruner", "tokens relevant to the question and unlike each other", query=True, attention=False)
 def cdpruner(seen: Seen, budget: int, *, seed: int = 0) -> Reduced:
     """Greedy maximum of the determinant of relevance * cosine of features * relevance."""
     if seen.relevance is None:

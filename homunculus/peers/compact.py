@@ -13,6 +13,7 @@ from torch import Tensor
 from homunculus.allocation import allocate_view
 from homunculus.density import resample_mass
 from homunculus.errors import ModelError
+from homunculus.geometry import Size
 from homunculus.model.blocks import Block
 from homunculus.model.decoder import Memory
 from homunculus.model.encoder import Cells, Encoder, cells_of
@@ -20,7 +21,7 @@ from homunculus.model.rotary import Turns, turns
 from homunculus.model.vlm import CompactVLM
 from homunculus.peers.layers import LAYER_PEERS, remember_reduced
 from homunculus.peers.registry import get_peer
-from homunculus.peers.tokens import Reduced, Seen
+from homunculus.peers.tokens import Seen
 from homunculus.sampling import sample
 from homunculus.structures import View, rectangular
 
@@ -29,47 +30,67 @@ ROWS = 256  # of an attention table that are held at a time: whole, one of 4096 
 
 @torch.no_grad()
 def seen_whole(
-    model: CompactVLM, images: Shaped[Tensor, "b 3 h w"], question: Int64[Tensor, "b q"] | None = None
+    model: CompactVLM,
+    images: Shaped[Tensor, "b 3 h w"],
+    question: Int64[Tensor, "b q"] | None = None,
+    *,
+    attention: bool = True,
 ) -> Seen:
-    """All leaves of images, encoded; with a question also how relevant the scorer finds each.
+    """All leaves of images, encoded; with a question also how relevant the scorer finds each. Without `attention`
+    nobody pays for finding out how much each is looked at: [b, 0].
 
     >>> from homunculus.model.config import tiny
     >>> seen_whole(CompactVLM(tiny()), torch.rand(1, 3, 64, 96)).features.shape
     torch.Size([1, 24, 32])
     """
-    leaf = model.config.leaf
+    seen = seen_cells(model, *every_leaf(images, model.config.leaf), attention=attention)
+    if question is None:
+        return seen
+    return seen._replace(relevance=on_grid(model.relevance(images, question), seen.grid))
+
+
+def every_leaf(images: Shaped[Tensor, "b 3 h w"], leaf: int = 16) -> tuple[Float[Tensor, "b n 3 _ _"], Cells, Size]:
+    """All leaves of images, of which the encoder is told no relevance, and how many columns and rows they have."""
     height, width = images.shape[-2:]
     columns, rows = (max(1, round(side / leaf)) for side in (width, height))
     even = torch.full((len(images), rows, columns), 1.0, dtype=torch.float64, device=images.device)
     allocation = rectangular(allocate_view(View(even, (width, height), leaf), columns * rows, "uniform"))
     cells = cells_of(allocation)
     cells = cells._replace(weights=torch.full_like(cells.weights, torch.nan))
-    patches = sample(images, allocation).to(model.encoder.norm.weight.dtype)
-    features, keys, attention, early = looked_at(model.encoder, patches, cells)
-    relevance = None
-    if question is not None:
-        density = model.relevance(images, question)
-        relevance = resample_mass(density.double(), (columns, rows)).flatten(1).float()
-    return Seen(features, cells.places, (columns, rows), keys, attention, early, relevance)
+    return sample(images, allocation), cells, (columns, rows)
 
 
-def looked_at(
+def on_grid(density: Float[Tensor, "b gh gw"], grid: Size) -> Float[Tensor, "b n"]:
+    """A density as the relevance of the tokens of a grid."""
+    return resample_mass(density.double(), grid).flatten(1).float()
+
+
+def seen_cells(
+    model: CompactVLM, patches: Float[Tensor, "b n 3 leaf leaf"], cells: Cells, grid: Size, *, attention: bool = True
+) -> Seen:
+    """Patches of any cells, encoded. Of what is told of them only the features have gradients: the rest chooses."""
+    features, before = encoded(model.encoder, patches.to(model.encoder.norm.weight.dtype), cells)
+    with torch.no_grad():
+        where = turns(cells.places, features.shape[-1] // model.encoder.heads)
+        first, last = (cast(Block, model.encoder.blocks[place]) for place in (0, -1))
+        key, _ = last.attention.keys_values(last.norm(before[-1]), None)
+        late = early = torch.zeros(len(features), 0, device=features.device)
+        if attention:
+            late, early = received(last, before[-1], where), received(first, before[0], where)
+    return Seen(features, cells.places, grid, key.transpose(1, 2).flatten(2), late, early)
+
+
+def encoded(
     encoder: Encoder, patches: Float[Tensor, "b n 3 leaf leaf"], cells: Cells
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Features, as the encoder gives them; keys of its last layer; how much each token is looked at in the last layer
-    and in the first."""
+) -> tuple[Float[Tensor, "b n c"], list[Tensor]]:
+    """Features, as the encoder gives them, and what went into each of its blocks."""
     before: list[Tensor] = []
     hooks = [block.register_forward_pre_hook(lambda _, given: before.append(given[0])) for block in encoder.blocks]
     try:
-        features = encoder(patches, cells)
+        return encoder(patches, cells), before
     finally:
         for hook in hooks:
             hook.remove()
-    where = turns(cells.places, features.shape[-1] // encoder.heads)
-    first, last = (cast(Block, encoder.blocks[place]) for place in (0, -1))
-    key, _ = last.attention.keys_values(last.norm(before[-1]), None)
-    keys = key.transpose(1, 2).flatten(2)
-    return features, keys, received(last, before[-1], where), received(first, before[0], where)
 
 
 def received(block: Block, x: Float[Tensor, "b n c"], where: Turns) -> Float[Tensor, "b n"]:
@@ -104,9 +125,11 @@ def remembered(
         if question is None:
             raise ModelError(f"{peer} chooses while the question is read: give it")
         return remember_reduced(model.decoder, seen.features, seen.places, question, LAYER_PEERS[peer], budget)
-    return _remember(model, get_peer(peer)(seen, budget, **options))
+    reduced = get_peer(peer)(seen, budget, **options)
+    return remember_tokens(model, reduced.features, reduced.places)
 
 
-def _remember(model: CompactVLM, reduced: Reduced) -> Memory:
-    nothing = torch.zeros_like(reduced.places)  # a decoder asks of cells only where they are
-    return model.decoder.remember(reduced.features, Cells(reduced.places, nothing[..., 0], nothing[..., :3]))
+def remember_tokens(model: CompactVLM, features: Float[Tensor, "b n c"], places: Float[Tensor, "b n 4"]) -> Memory:
+    """What the decoder keeps of tokens, all shown to every layer."""
+    nothing = torch.zeros_like(places)  # a decoder asks of cells only where they are
+    return model.decoder.remember(features, Cells(places, nothing[..., 0], nothing[..., :3]))

@@ -20,6 +20,7 @@ from homunculus.model.rotary import Turns, turns
 from homunculus.model.tokenizer import BOS, PAD
 from homunculus.peers.likeness import top, unit
 from homunculus.peers.merging import nearest_kept, themselves, weighted_mean
+from homunculus.peers.registry import full_precision
 from homunculus.peers.tokens import picked
 
 
@@ -118,6 +119,23 @@ def _checked(counts: list[int], tokens: int, layers: int, mean: float) -> list[i
     return counts
 
 
+def least_mean(counts: Callable[[int, int, float], list[int]], tokens: int, layers: int, shown: int = 1) -> int:
+    """The least whole mean over layers at which none of them is shown fewer than `shown` tokens, or all there are.
+
+    >>> least_mean(all_then, 4096, 3), least_mean(falling, 4096, 3), least_mean(all_then, 4096, 3, shown=273)
+    (1366, 1387, 1548)
+    """
+    low, high = 0, tokens  # every mean up to low shows a layer fewer, high does not
+    while high - low > 1:
+        mean = (low + high) // 2
+        try:
+            enough = min(counts(tokens, layers, mean)) >= min(shown, tokens)
+        except BudgetError:
+            enough = False
+        low, high = (low, mean) if enough else (mean, high)
+    return high
+
+
 LAYER_PEERS = {
     peer.name: peer
     for peer in (
@@ -128,7 +146,6 @@ LAYER_PEERS = {
 }
 
 
-@torch.no_grad()
 def remember_reduced(
     decoder: Decoder,
     features: Float[Tensor, "b n c"],
@@ -137,25 +154,29 @@ def remember_reduced(
     peer: LayerPeer,
     mean: float,
 ) -> Memory:
-    """What a decoder keeps of images for a question when every layer is shown fewer tokens than the one before."""
+    """What a decoder keeps of images for a question when every layer is shown fewer tokens than the one before.
+    Gradients reach the features that are kept, not the choice of them."""
     counts = peer.counts(features.shape[1], len(decoder.layers), mean)
     text = F.pad(question, (0, 1), value=BOS)
     times, sees = sight(text, question.shape[1])
     head = decoder.embedding.embedding_dim // decoder.heads
     where = text_turns(times, head)
-    x, remembered = decoder.embedding(text), []
+    x, remembered = decoder.embedding(text).detach(), []
     for number, module in enumerate(decoder.layers):
         layer = cast(Layer, module)
         seen = layer.attention.keys_values(features, turns(places, head))
         remembered.append(seen)
-        mask = beside(seen, sees)
+        mask = beside(seen[0].shape[2], sees)
         if number + 1 < len(counts) and counts[number + 1] < counts[number]:
-            attention = attention_on(layer, x, where, seen, mask)
-            likeness = unit(x) @ unit(features).mT
             is_question = F.pad(question != PAD, (0, 1), value=False)
-            shown = Shown(features, places, attention, likeness, is_question)
-            features, places = peer.choose(shown, counts[number + 1])
-        x, _ = layer(x, where, seen, mask)
+            with torch.no_grad():
+                attention = attention_on(layer, x, where, seen, mask)
+            with full_precision(x.device.type):
+                likeness = unit(x) @ unit(features.detach()).mT
+                shown = Shown(features, places, attention, likeness, is_question)
+                features, places = peer.choose(shown, counts[number + 1])
+        with torch.no_grad():
+            x, _ = layer(x, where, seen, mask)
     return Memory(tuple(remembered))
 
 
@@ -167,5 +188,14 @@ def attention_on(
     key, _ = layer.attention.keys_values(normed, where)
     keys = torch.cat((seen[0], key), 2)
     query = layer.attention.queries(normed, where)
-    weights = (query.float() @ keys.float().mT / query.shape[-1] ** 0.5).masked_fill(~mask, -torch.inf).softmax(-1)
-    return weights.mean(1)[..., : seen[0].shape[2]]
+    return looks(query, keys, mask)[..., : seen[0].shape[2]]
+
+
+def looks(
+    query: Float[Tensor, "b heads t d"], key: Float[Tensor, "b heads s d"], mask: Bool[Tensor, "b 1 t s"]
+) -> Float[Tensor, "b t s"]:
+    """How much each query looks at each key, the mean over heads; in full precision even inside autocast, where few of
+    thousands of keys could be told apart."""
+    with full_precision(query.device.type):
+        scores = query.float() @ key.float().mT / query.shape[-1] ** 0.5
+        return scores.masked_fill(~mask, -torch.inf).softmax(-1).mean(1)

@@ -36,6 +36,7 @@ class Peer:
     stage: str = "features"  # where it acts: features after the encoder, or layers of the language model
     query: bool = False  # its choice depends on the question: it needs relevance
     merges: bool = False  # tokens it gives up go into those it keeps
+    attention: bool = True  # it may ask how much each token is looked at, which is dear to find out
 
     def options(self) -> list[str]:
         """The names of the keyword options it takes."""
@@ -59,6 +60,10 @@ class Peer:
         if self.query and seen.relevance is None:
             raise AllocatorError(
                 f"{self.name} needs to know what is asked: give relevance, or take a peer that is blind"
+            )
+        if self.attention and count and 0 in (seen.attention.shape[1], seen.early.shape[1]):
+            raise AllocatorError(
+                f"{self.name} needs to know how much tokens are looked at: give attention and early, one for each token"
             )
         if "seed" in self.options():
             options["seed"] = _checked_seed(seed, batch)

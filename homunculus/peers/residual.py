@@ -16,7 +16,9 @@ from homunculus.peers.spread import evenly
 from homunculus.peers.tokens import Reduced, Seen, kept, picked
 
 
-@register("coarse-then-residual", "a coarse grid, then rounds of tokens where it is most wrong", query=False)
+@register(
+    "coarse-then-residual", "a coarse grid, then rounds of tokens where it is most wrong", query=False, attention=False
+)
 def coarse_then_residual(seen: Seen, budget: int, *, seed: int = 0, rounds: int = 4) -> Reduced:
     """Equal rounds: a uniform grid, then each time the tokens whose features are farthest from what is told of them."""
     if rounds < 1:

@@ -22,7 +22,7 @@ class Seen(NamedTuple):
     grid: Size  # columns and rows: n of them
     keys: Float[Tensor, "b n d"]  # what likeness is measured in: keys of an attention layer
     attention: Float[Tensor, "b n"]  # how much all tokens look at each in a late layer, sum 1: no CLS token is needed
-    early: Float[Tensor, "b n"]  # the same in an early layer
+    early: Float[Tensor, "b n"]  # the same in an early layer; both may be [b, 0] for peers that do not ask
     relevance: Float[Tensor, "b n"] | None = None  # to the question, not below 0; None where nobody asks
 
 
@@ -53,6 +53,8 @@ def check_seen(seen: Seen) -> None:
         )
     for name in ("places", "keys", "attention", "early", "relevance"):
         value = getattr(seen, name)
+        if name in ("attention", "early") and value.shape[1] == 0:
+            continue
         if value is not None and value.shape[:2] != (batch, count):
             raise AllocatorError(
                 f"{name} begins with {list(value.shape[:2])}, the features with {[batch, count]}: one for every token"

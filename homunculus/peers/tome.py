@@ -12,13 +12,19 @@ from homunculus.peers.registry import register
 from homunculus.peers.tokens import Reduced, Seen
 
 
-@register("tome", "merges the most alike tokens, round by round", query=False, merges=True)
+@register("tome", "merges the most alike tokens, round by round", query=False, merges=True, attention=False)
 def tome(seen: Seen, budget: int, *, seed: int = 0, rounds: int = 12) -> Reduced:
     """Equal rounds of bipartite matching by the cosine of keys; a token is the mean of all it stands for."""
     return as_reduced(seen, _in_rounds(single(seen, seen.keys), budget, rounds, None))
 
 
-@register("tome-soft", "as tome, but tokens that are hardly alike hardly change each other", query=False, merges=True)
+@register(
+    "tome-soft",
+    "as tome, but tokens that are hardly alike hardly change each other",
+    query=False,
+    merges=True,
+    attention=False,
+)
 def tome_soft(
     seen: Seen,
     budget: int,

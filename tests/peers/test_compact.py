@@ -41,6 +41,9 @@ def test_every_leaf_is_encoded_in_reading_order(model, images):
     assert torch.equal(seen.features, wanted)
     assert torch.allclose(seen.relevance, model.relevance(images, questions(*ASKED)).flatten(1), atol=1e-7)
     assert seen_whole(model, images).relevance is None
+    unasked = seen_whole(model, images, attention=False)
+    assert unasked.attention.shape == unasked.early.shape == (2, 0)  # nobody has paid for it
+    assert torch.equal(unasked.features, seen.features) and torch.equal(unasked.keys, seen.keys)
 
 
 @pytest.mark.parametrize("size", [(100, 70), (330, 48), (16, 16), (9, 200), (171, 173)])

@@ -11,7 +11,17 @@ from homunculus.model.config import Config
 from homunculus.model.decoder import Decoder, Memory, text_turns
 from homunculus.model.encoder import Cells
 from homunculus.model.tokenizer import EOS, PAD
-from homunculus.peers.layers import LAYER_PEERS, Shown, all_then, by_last_word, by_raters, falling, remember_reduced
+from homunculus.peers.layers import (
+    LAYER_PEERS,
+    Shown,
+    all_then,
+    by_last_word,
+    by_raters,
+    falling,
+    least_mean,
+    looks,
+    remember_reduced,
+)
 from tests.model.tiny import answers, close, questions
 
 TOKENS, MEAN = 60, 30.0
@@ -147,6 +157,43 @@ def test_neither_batch_mates_nor_padding_matter(decoder, name):
         for kept, wide, by_itself in zip(together.layers, longer.layers, alone.layers, strict=True):
             for a, b, c in zip(kept, wide, by_itself, strict=True):
                 assert close(a[own], c) and close(b[own], c)
+
+
+def test_looks_are_told_apart_inside_autocast():
+    """Two keys that bfloat16 takes for one."""
+    query, key = torch.ones(1, 1, 1, 16), torch.ones(1, 1, 3, 16)
+    key[:, :, 1] += 1e-4
+    everything = torch.ones(1, 1, 1, 3, dtype=torch.bool)
+    plain = looks(query, key, everything)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(looks(query, key, everything), plain)
+    assert plain[0, 0, 1] > plain[0, 0, 0] == plain[0, 0, 2]
+    assert looks(query, key, everything & torch.tensor([True, False, True]))[0, 0].tolist() == [0.5, 0.0, 0.5]
+
+
+@peer_names
+def test_autocast_chooses_and_remembers(decoder, name):
+    features, places = images()
+    with torch.autocast("cpu", torch.bfloat16):
+        memory = remember_reduced(decoder, features.bfloat16(), places, questions(*ASKED), LAYER_PEERS[name], MEAN)
+        written = decoder.write(memory, questions(*ASKED), 5)
+    assert memory.counts == tuple(LAYER_PEERS[name].counts(TOKENS, 3, MEAN))
+    assert written.probabilities.isfinite().all() and memory.layers[0][0].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", list(LAYER_PEERS))
+@pytest.mark.parametrize("layers", [2, 3, 28])
+@pytest.mark.parametrize("least", [1, 7, 100])
+def test_the_least_mean_is_the_first_that_works(name, layers, least):
+    counts = LAYER_PEERS[name].counts
+
+    def works(mean: int) -> bool:
+        try:
+            return min(counts(TOKENS, layers, mean)) >= min(least, TOKENS)
+        except BudgetError:
+            return False
+
+    assert least_mean(counts, TOKENS, layers, least) == next(mean for mean in range(1, TOKENS + 1) if works(mean))
 
 
 def shown(seed: int = 0, tokens: int = 40, words: int = 5) -> Shown:

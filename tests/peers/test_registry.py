@@ -7,6 +7,7 @@ import torch
 
 from homunculus.errors import AllocatorError, BudgetError
 from homunculus.peers import Reduced, get_peer, kept, peers, register, registry
+from homunculus.peers.reading import all_peers
 from tests.peers.made import made
 
 PAGE = Path(__file__).parents[2] / "docs" / "peers.md"
@@ -69,6 +70,12 @@ def test_the_page_has_a_row_for_each():
     assert found == {name: (get_peer(name).query, get_peer(name).merges) for name in peers()}
 
 
+def test_the_page_tells_of_every_kind():
+    bullets = [line for line in PAGE.read_text().splitlines() if line.startswith("- `")]
+    found = [line.split("`")[1] for line in bullets]
+    assert sorted(found) == sorted(set(all_peers()) - set(peers()))
+
+
 def test_a_question_is_needed_where_one_is_heard():
     seen = made()._replace(relevance=None)
     for method in (get_peer("cdpruner"), get_peer("cdpruner").function):
@@ -76,6 +83,23 @@ def test_a_question_is_needed_where_one_is_heard():
             method(seen, 10)
     for name in set(peers()) - {"cdpruner"}:
         assert torch.equal(get_peer(name)(seen, 10).index, get_peer(name)(made(), 10).index)  # the others are deaf
+
+
+def test_attention_is_needed_where_it_is_asked_for():
+    """Those that say they do not ask give the same without; those that ask refuse."""
+    seen = made()
+    nothing = torch.zeros(3, 0)
+    blind = seen._replace(attention=nothing, early=nothing)
+    asks = [name for name in peers() if get_peer(name).attention]
+    assert asks == ["hired", "prumerge+", "visionzip", "vscan"]
+    for name in peers():
+        if name in asks:
+            for partly in (blind, seen._replace(attention=nothing), seen._replace(early=nothing)):
+                with pytest.raises(AllocatorError, match="needs to know how much tokens are looked at"):
+                    get_peer(name)(partly, 10)
+        else:
+            ours, theirs = get_peer(name)(blind, 10), get_peer(name)(seen, 10)
+            assert all(torch.equal(one, two) for one, two in zip(ours, theirs, strict=True))
 
 
 def test_tokens_that_do_not_fit():
