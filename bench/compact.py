@@ -5,7 +5,8 @@
     python -m bench.compact --out rows.jsonl --report                                  rows to Markdown, without a model
 
 Every image is drawn once, by processes, and stays on the device while it is asked about in every way; the next images
-are drawn meanwhile. A run that was stopped, or whose minutes are over, goes on where it was when it is given again.
+are drawn meanwhile. Questions are taken in chunks, so tables of one command fill side by side; what must be whole first
+is a command of its own. A run that was stopped, or whose minutes are over, goes on where it was when it is given again.
 
     main        273 tokens where the model itself looks; also what `scorer` is read from
     true        273 tokens at the true region
@@ -19,10 +20,9 @@ from the rows of every look. Rows hold bare probabilities, so that a calibration
 
 import argparse
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench.compact_report import error_of_confidence, report, way_of
 from bench.timing import announce
 from homunculus.allocation import DEFAULT, allocators, get_allocator
+from homunculus.cli.arguments import words
 from homunculus.cli.output import write_whole
 from homunculus.errors import HomunculusError
-from homunculus.eval.answers import EACH, Asked, Draw, Drawn, Kept, Plan, Row, answered, drawers, to_ask, weights_key
+from homunculus.eval.plans import Plan, weights_key
+from homunculus.eval.rows import Kept, Row
+from homunculus.eval.running import run, without_repeats
 from homunculus.model.calibration import BELIEVED, Calibration, fit_calibration
-from homunculus.model.looking import BUDGETS
 from homunculus.model.vlm import CompactVLM
 from homunculus.model.weights import SHIPPED, add_about, load_model
 
@@ -53,7 +55,6 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"how": THRICE | {"combine": "best"}},
     {"how": {"progressive": True, "threshold": None}},
 )
-MOST = 512  # questions of a batch
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def plans_of(table: str, scope: Scope) -> Iterator[Plan]:
         elif table == "budgets":
             yield from (scope.plan(group, scope.questions, budget=budget) for budget in OTHER_BUDGETS)
         elif table == "allocators":
-            yield from (scope.plan(group, scope.few, allocator=name) for name in comparable())
+            yield from (scope.plan(group, scope.few, method=name) for name in comparable())
         else:
             yield from (scope.plan(group, scope.looks, **way) for way in WAYS)
     if table == "looks":
@@ -107,124 +108,6 @@ def comparable() -> list[str]:
 def validation(scope: Scope) -> list[Plan]:
     """What a calibration is fitted on: the main table of images that no table shows."""
     return [scope.plan((family, "val"), scope.questions) for family in dict.fromkeys(family for family, _ in GROUPS)]
-
-
-def without_repeats(plans: Sequence[Plan]) -> list[Plan]:
-    """Each way once, with the most questions that any table asks, in the order of their first table."""
-    most: dict[str, Plan] = {}
-    for plan in plans:
-        known = most.get(plan.mark(""), plan)
-        most[plan.mark("")] = replace(known, questions=max(known.questions, plan.questions))
-    return list(most.values())
-
-
-def together(plan: Plan, device: torch.device) -> int:
-    """How many questions to answer at once: as many as memory has room for, by tokens that are read and by pixels.
-
-    >>> [together(Plan("scenes", budget=n), torch.device("cpu")) for n in (273, 4096)]
-    [16, 4]
-    """
-    tokens, pixels = 1 << 14, 1 << 24
-    if device.type == "cuda":
-        tokens, pixels = 1 << 18, torch.cuda.get_device_properties(device).total_memory // 64
-    read = max(BUDGETS) if plan.how.get("progressive") else plan.budget * plan.how.get("looks", 1)
-    return max(1, min(MOST, tokens // read, pixels // (plan.size[0] * plan.size[1])))
-
-
-class Album:
-    """Images that are drawn once for all plans about them, and kept on a device until the last of these is done."""
-
-    def __init__(self, draw: Draw, plans: Sequence[Plan], device: torch.device) -> None:
-        self.draw, self.device = draw, device
-        self.left = Counter(map(_group, plans))
-        self.most = {_group(plan): plan for plan in sorted(plans, key=lambda plan: plan.questions)}  # the last stays
-        self.order = list(self.left)
-        self.begun: dict[Any, deque[Callable[[], Drawn]]] = {}
-        self.kept: dict[Any, list[Asked]] = {}
-
-    def questions(self, plan: Plan) -> list[Asked]:
-        """The questions of a plan. While they are answered the next images are drawn."""
-        group = _group(plan)
-        if group not in self.kept:
-            self._begin(group)
-            place = self.order.index(group) + 1
-            if place < len(self.order):
-                self._begin(self.order[place])
-            self.kept[group] = self._drawn(group)
-        return self.kept[group][: plan.questions]
-
-    def done(self, plan: Plan) -> None:
-        """One plan less needs its images."""
-        self.left[_group(plan)] -= 1
-        if not self.left[_group(plan)]:
-            del self.kept[_group(plan)]
-
-    def _begin(self, group: Any) -> None:
-        if group not in self.begun:
-            images = -(-self.most[group].questions // EACH)
-            self.begun[group] = deque(self.draw(self.most[group], index) for index in range(images))
-
-    def _drawn(self, group: Any) -> list[Asked]:
-        asked: list[Asked] = []
-        plan, waiting = self.most[group], self.begun[group]
-        for index in count():
-            drawn = waiting.popleft() if waiting else self.draw(plan, index)  # some images have fewer questions
-            asked += to_ask(plan, index, drawn(), self.device)
-            if len(asked) >= plan.questions:
-                return asked
-        raise AssertionError
-
-
-def _group(plan: Plan) -> Any:
-    return plan.family, plan.split, plan.size
-
-
-def run(
-    model: CompactVLM,
-    plans: Sequence[Plan],
-    kept: Kept,
-    *,
-    workers: int = 0,
-    until: float = float("inf"),
-    tick: Callable[[Plan, int], None] = lambda plan, questions: None,
-) -> bool:
-    """Answer all that the kept rows do not have yet; False if the time, as of `time.monotonic`, was over before."""
-    weights = weights_key(model)
-    left = []
-    for plan in plans:
-        known = len(kept.rows[plan.mark(weights)])
-        tick(plan, min(known, plan.questions))
-        left += [plan] if known < plan.questions else []
-    if not left:
-        return True
-    with drawers(workers) as draw:
-        album = Album(draw, left, model.device)
-        for plan in left:
-            known_rows = kept.rows[plan.mark(weights)]
-            asked = [one for one in album.questions(plan) if one.key not in known_rows]
-            size = together(plan, model.device)
-            while asked:
-                if time.monotonic() >= until:
-                    return False
-                rows = _answered_if_it_fits(model, plan, asked[:size])
-                if rows is None:
-                    size = min(size, len(asked)) // 2
-                    continue
-                kept.add(plan, weights, rows)
-                asked = asked[len(rows) :]
-                tick(plan, len(rows))
-            album.done(plan)
-    return True
-
-
-def _answered_if_it_fits(model: CompactVLM, plan: Plan, asked: Sequence[Asked]) -> list[Row] | None:
-    try:
-        return answered(model, plan, asked)
-    except torch.OutOfMemoryError:
-        if len(asked) == 1:
-            raise
-    torch.cuda.empty_cache()  # not before the error is gone, which holds on to all that was computed
-    return None
 
 
 def calibrate(kept: Kept, plans: Sequence[Plan], weights: str) -> tuple[Calibration, str]:
@@ -255,7 +138,7 @@ def follow(model: CompactVLM, plans: Sequence[Plan], kept: Kept, console: Any, *
         def tick(plan: Plan, questions: int) -> None:
             mark = plan.mark(weights)
             name = f"{plan.family} {plan.split} {plan.size[0]}: {way_of(plan.settings())}, {plan.relevance}"
-            name += "" if plan.allocator == DEFAULT else f", {plan.allocator}"
+            name += "" if plan.method == DEFAULT else f", {plan.method}"
             done[mark] += questions
             bar.update(task, advance=questions, description=name)
             if done[mark] >= plan.questions > known[mark]:
@@ -267,10 +150,6 @@ def follow(model: CompactVLM, plans: Sequence[Plan], kept: Kept, console: Any, *
                 )
 
         return run(model, plans, kept, tick=tick, **how)
-
-
-def words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

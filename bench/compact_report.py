@@ -13,8 +13,9 @@ import torch
 
 from homunculus.allocation import DEFAULT
 from homunculus.errors import DataError
-from homunculus.eval.answers import Kept, Row, exactly
+from homunculus.eval.answers import exactly
 from homunculus.eval.answers_table import summarise, to_markdown
+from homunculus.eval.rows import Kept, Row
 from homunculus.eval.statistics import compare, interval
 from homunculus.model.calibration import BELIEVED, Calibration, fit_calibration
 
@@ -59,11 +60,14 @@ class Sheet:
         self.calibration = fit_calibration(*fits) if val else BELIEVED
         for _, rows in self.sets:
             sure = self.calibration([row["logp"] for row in rows]).tolist()
-            rows[:] = [row | {"confidence": value} for row, value in zip(rows, sure, strict=True)]
+            rows[:] = [
+                {"looks": [{name: row[name] for name in ("said", "logp", "tokens")}]} | row | {"confidence": value}
+                for row, value in zip(rows, sure, strict=True)
+            ]
 
     def find(self, **wanted: Any) -> dict[Group, Rows]:
         """Rows of the settings wanted, by family and split. What is not named is as in the main table."""
-        usual = {"relevance": "predicted", "allocator": DEFAULT, "way": ONCE, "side": self.sides[0]}
+        usual = {"relevance": "predicted", "method": DEFAULT, "way": ONCE, "side": self.sides[0]}
         return {
             (settings["family"], settings["split"]): rows
             for settings, rows in self.sets
@@ -167,14 +171,14 @@ def across_groups(found: Mapping[Any, Mapping[Group, Rows]], first: str, title: 
 
 
 def budgets_table(sheet: Sheet) -> str:
-    budgets = sorted(set(sheet.names("budget", relevance="predicted", allocator=DEFAULT, side=sheet.sides[0])) - {819})
+    budgets = sorted(set(sheet.names("budget", relevance="predicted", method=DEFAULT, side=sheet.sides[0])) - {819})
     found = {budget: sheet.find(budget=budget, way=f"1 x {budget}") for budget in budgets}
     return across_groups({budget: own for budget, own in found.items() if own}, "tokens", "Budgets")
 
 
 def allocators_table(sheet: Sheet) -> str:
     """All on the questions that every one of them was asked, the best of the first family first."""
-    sets = {name: sheet.find(allocator=name) for name in sheet.names("allocator", way=ONCE)}
+    sets = {name: sheet.find(method=name) for name in sheet.names("method", way=ONCE)}
     alike: dict[str, dict[Group, Rows]] = defaultdict(dict)
     for group in sets.get(DEFAULT, {}):
         having = [name for name, own in sets.items() if group in own]
@@ -193,7 +197,7 @@ def allocators_table(sheet: Sheet) -> str:
 
 def ways_at(sheet: Sheet, side: int) -> dict[str, list[Row]]:
     """Rows of each way to look at images of one side: of the questions that were asked in all of these ways."""
-    names = sheet.names("way", side=side, relevance="predicted", allocator=DEFAULT)
+    names = sheet.names("way", side=side, relevance="predicted", method=DEFAULT)
     found = {way: sheet.find(way=way, side=side) for way in names}
     looked = [way for way in found if way in (ONCE, "1 x 819") or not way.startswith("1 x ")]
     rows = [[row | {"group": group} for group, own in found[way].items() for row in own] for way in looked]

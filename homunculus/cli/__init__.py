@@ -6,7 +6,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from homunculus.cli import ask, bench, data, gallery, look, train
+from homunculus.cli import ask, bench, data, evaluate, gallery, gaze, look, report, train
 from homunculus.cli.arguments import parse_fixation
 from homunculus.errors import HomunculusError
 
@@ -28,8 +28,9 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
         print(__version__)
 
 
-for command in (look.look, ask.ask, gallery.gallery, gallery.example, train.train):
+for command in (look.look, ask.ask, gallery.gallery, gallery.example, train.train, report.report, gaze.gaze):
     app.command()(command)
+app.command("eval")(evaluate.evaluate)
 for group in (data.app, bench.app):
     app.add_typer(group)
 

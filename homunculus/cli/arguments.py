@@ -62,3 +62,12 @@ def parse_fixation(text: str, size: tuple[int, int]) -> tuple[float, float]:
             f"cannot read the fixation '{text}': write X,Y in pixels, or with percent signs, as in 50%,30%"
         ) from None
     return x, y
+
+
+def words(text: str) -> tuple[str, ...]:
+    """What commas part.
+
+    >>> words("topk, uniform")
+    ('topk', 'uniform')
+    """
+    return tuple(word.strip() for word in text.split(",") if word.strip())

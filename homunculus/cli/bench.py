@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from homunculus.cli.arguments import words
 from homunculus.cli.output import progress, write_whole
 from homunculus.errors import OutputError
 
@@ -42,7 +43,7 @@ def legibility(
     from homunculus.eval.judge import versions
     from homunculus.eval.legibility_figure import draw
 
-    plan = benchmark.Plan(_words(families), _words(allocators), count, budget, others)
+    plan = benchmark.Plan(words(families), words(allocators), count, budget, others)
     console = Console()
     if any(family != "scenes" for family in plan.families):
         console.print(versions(), highlight=False)  # before any work: says what to install
@@ -88,7 +89,6 @@ def answers(
     progressive: Annotated[bool, typer.Option("--progressive", help="100, 273, 512 tokens, until it is sure.")] = False,
     weights: Annotated[Path | None, typer.Option(help="A folder of `homunculus train`; ours by default.")] = None,
     out: Annotated[Path, typer.Option(help="The file of rows; one that is there is continued.")] = Path("rows.jsonl"),
-    batch: Annotated[int, typer.Option(min=1, help="Questions answered together.")] = 16,
     workers: Annotated[int, typer.Option(min=0, help="Processes that draw images.")] = 2,
 ) -> None:
     """The compact model answers questions it was not trained on; means with intervals, by kind, region and type.
@@ -100,17 +100,18 @@ def answers(
 
     from homunculus.cli.ask import load
     from homunculus.cli.data import parse_size
-    from homunculus.eval import answers as benchmark
     from homunculus.eval import answers_table as tables
+    from homunculus.eval.plans import Plan
+    from homunculus.eval.running import evaluate
 
-    how: dict[str, Any] = {"budget": budget, "allocator": allocator, "relevance": relevance, "size": parse_size(size)}
-    benchmark.Plan(family, split, questions, **how)  # refuses what it does not know
+    how: dict[str, Any] = {"budget": budget, "method": allocator, "relevance": relevance, "size": parse_size(size)}
+    Plan(family, split, questions, **how)  # refuses what it does not know
     if not out.parent.is_dir():
         raise OutputError(f"the folder {out.parent} does not exist: create it or write elsewhere with --out")
     model = load(weights)
-    how |= {"looks": looks, "progressive": progressive, "batch": batch, "workers": workers}
+    how |= {"looks": looks, "progressive": progressive, "workers": workers}
     with progress(questions, f"{family} {split}") as advance:
-        rows = benchmark.evaluate(model, family, split, questions=questions, file=out, tick=advance, **how)
+        rows = evaluate(model, family, split, questions=questions, file=out, tick=advance, **how)
     title = f"{family}, {split}, {budget} tokens by {allocator}, relevance {relevance}"
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), title=title, title_justify="left")
     for name in tables.HEADER:
@@ -119,11 +120,3 @@ def answers(
         table.add_row(*tables.to_cells(line))
     Console().print(table, highlight=False)
     print(out)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    """
-    >>> _words("topk, uniform")
-    ('topk', 'uniform')
-    """
-    return tuple(word.strip() for word in text.split(",") if word.strip())

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from homunculus.eval.answers import Row
+from homunculus.eval.rows import Row
 from homunculus.eval.statistics import Interval, interval
 
 MEASURES = ("exact", "anls", "vqa", "confidence", "hit", "mass", "r2")

@@ -9,6 +9,7 @@ One line of JSON for every page and arm, appended as pages are done, so that a s
 counts only while its page is still drawn as it was.
 """
 
+import gzip
 import json
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -248,14 +249,17 @@ def _measure(job: Job, reader: Reader) -> tuple[str, str, list[Row]]:
 
 
 def read_rows(file: Path) -> list[Row]:
-    """The rows of a file; a line that a killed run left unfinished is cut off."""
+    """The rows of a file, which may be packed (.gz); of a plain one, a line that a killed run left unfinished is cut
+    off."""
     try:
         if not file.exists():
             return []
+        if file.suffix == ".gz":
+            return [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
         text = file.read_bytes()
         whole = text[: text.rfind(b"\n") + 1]
         if whole != text:
             os.truncate(file, len(whole))
         return [json.loads(line) for line in whole.splitlines()]
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise OutputError(f"cannot go on from {file} ({error}): move it away or choose another --out") from None

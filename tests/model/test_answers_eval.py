@@ -14,28 +14,22 @@ from homunculus.data import make
 from homunculus.data.dice import Dice
 from homunculus.data.documents.words import DATE_SHAPES, Words
 from homunculus.errors import HomunculusError
-from homunculus.eval import answers as benchmark
-from homunculus.eval.answers import (
-    EACH,
-    Kept,
-    OncePerImage,
-    Plan,
-    answered,
-    evaluate,
-    exactly,
-    grounding,
-    to_ask,
-    weights_key,
-)
+from homunculus.eval import drawing
+from homunculus.eval.answers import Chunk, OncePerImage, answered, exactly
 from homunculus.eval.answers_table import HEADER, answer_type, summarise, to_cells, to_markdown
+from homunculus.eval.drawing import EACH, to_ask
+from homunculus.eval.grounding import grounding
 from homunculus.eval.metrics import anls
+from homunculus.eval.plans import Plan, weights_key
+from homunculus.eval.rows import FACTS, Kept
+from homunculus.eval.running import evaluate
 from homunculus.model.answer import answer
 from homunculus.model.calibration import Calibration
 from homunculus.model.config import tiny
 from homunculus.model.looking import LearnedRelevance
 from homunculus.model.vlm import CompactVLM
 
-QUICK = {"size": (256, 256), "budget": 32, "longest": 4, "workers": 0, "batch": 3}
+QUICK = {"size": (256, 256), "budget": 32, "longest": 4, "workers": 0}
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +63,18 @@ def test_a_stopped_run_goes_on(model, tmp_path, monkeypatch):
     with file.open("a") as out:
         out.write('{"key": "half a li')  # killed while writing
     drawn = []
-    draw = benchmark._draw
-    monkeypatch.setattr(benchmark, "_draw", lambda plan, index: drawn.append(index) or draw(plan, index))
+    draw = drawing._draw
+    monkeypatch.setattr(drawing, "_draw", lambda own, index, cut: drawn.append(index) or draw(own, index, cut))
     again = evaluate(model, "scenes", questions=9, file=file, tick=ticks.append, **QUICK)
     assert [row["key"] for row in again] == [row["key"] for row in whole]
     assert [row["said"] for row in again] == [row["said"] for row in whole]
     assert drawn == [1, 2] and sum(ticks) == 9
-    assert len(file.read_text().splitlines()) == 1 + 9  # the first says what was asked
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(lines) == 1 + 2 * 9  # what was asked, and of every question what it is and what was said
+    assert all(not set(line) & set(FACTS) for line in lines[1:] if "mark" in line)
     drawn.clear()
     assert evaluate(model, "scenes", questions=9, file=file, **QUICK) == again
-    assert drawn == [2]  # an image of which one question was asked may have more
+    assert not drawn
 
 
 def test_rows_of_other_settings_and_weights_do_not_count(model, tmp_path):
@@ -88,9 +84,10 @@ def test_rows_of_other_settings_and_weights_do_not_count(model, tmp_path):
     other = CompactVLM(tiny())
     evaluate(other, "scenes", questions=2, file=file, **QUICK)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert sum("key" in line for line in lines) == 6 and len({line["mark"] for line in lines}) == 3
-    evaluate(model, "scenes", questions=2, file=file, relevance="uniform", **(QUICK | {"batch": 2}))
-    assert len(file.read_text().splitlines()) == len(lines)  # the batch is no setting of an answer
+    assert sum({"mark", "key"} <= set(line) for line in lines) == 6
+    assert len({line["mark"] for line in lines if "mark" in line}) == 3
+    evaluate(model, "scenes", questions=2, file=file, relevance="uniform", **QUICK)
+    assert len(file.read_text().splitlines()) == len(lines)
 
 
 def test_a_file_says_what_its_rows_are(model, tmp_path):
@@ -134,8 +131,9 @@ def test_an_image_is_scored_once_for_all_its_questions(model, monkeypatch):
 
 def test_bfloat16_answers_nearly_the_same(model):
     plan = Plan("scenes", size=(256, 256), budget=64, how={"longest": 4})
-    asked = to_ask(plan, 0, benchmark._draw(plan, 0))
-    exact, rounded = (answered(model, replace(plan, dtype=dtype), asked) for dtype in ("float32", "bfloat16"))
+    chunk = Chunk(model, to_ask(plan.keys(0, EACH), drawing._draw(plan.pictures, 0, False)), plan.size)
+    plans = [replace(plan, dtype=dtype) for dtype in ("float32", "bfloat16")]
+    exact, rounded = (answered(model, one, chunk, range(EACH)) for one in plans)
     for a, b in zip(exact, rounded, strict=True):
         assert a["key"] == b["key"] and a["logp"] != b["logp"] and a["logp"] == pytest.approx(b["logp"], rel=0.05)
         assert a["mass"] == pytest.approx(b["mass"], rel=0.1)
@@ -165,7 +163,9 @@ def test_other_ways_to_look(model):
         ({"split": "dev"}, "no split"),
         ({"questions": 1}, "at least 2"),
         ({"budget": 0}, "budget"),
-        ({"allocator": "top"}, "unknown allocator"),
+        ({"method": "top"}, "unknown allocator"),
+        ({"method": "peers/tom"}, "unknown peer 'tom': did you mean 'tome'"),
+        ({"relevance": "clever"}, "no relevance 'clever'"),
         ({"dtype": "float16"}, "float32 or bfloat16"),
     ],
 )

@@ -228,7 +228,7 @@ def test_the_benchmark_of_answers(run, folder, tmp_path):
     assert code == 0, error
     assert "scenes, test-iid, 32 tokens by foveated-pyramid, relevance predicted" in out and "exact, % [95 %]" in out
     rows = (tmp_path / "rows.jsonl").read_text()
-    assert rows.count("\n") == 1 + 6  # the first says what was asked
+    assert rows.count("\n") == 1 + 2 * 6  # what was asked; of every question what it is, and what was said
     assert run(*command)[1] == out and (tmp_path / "rows.jsonl").read_text() == rows
     assert "no family" in refusal(run("bench", "answers", "--family", "pages"))
     assert "does not exist" in refusal(run("bench", "answers", "--out", "nowhere/rows.jsonl"))

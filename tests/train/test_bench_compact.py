@@ -10,8 +10,10 @@ import torch
 from bench import compact as bench
 from bench import compact_report as tables
 from homunculus.errors import DataError
-from homunculus.eval import answers
-from homunculus.eval.answers import Kept, Plan, evaluate, weights_key
+from homunculus.eval import answers, drawing, running
+from homunculus.eval.plans import Plan, weights_key
+from homunculus.eval.rows import Kept
+from homunculus.eval.running import evaluate
 from homunculus.model.calibration import BELIEVED, fit_calibration
 from homunculus.model.config import tiny
 from homunculus.model.vlm import CompactVLM
@@ -48,10 +50,8 @@ def small(monkeypatch):
 @pytest.fixture
 def drawn(monkeypatch):
     found = []
-    draw = answers._draw
-    monkeypatch.setattr(
-        answers, "_draw", lambda plan, index: found.append((bench._group(plan), index)) or draw(plan, index)
-    )
+    draw = drawing._draw
+    monkeypatch.setattr(drawing, "_draw", lambda own, index, cut: found.append((own, index)) or draw(own, index, cut))
     return found
 
 
@@ -85,9 +85,9 @@ def test_more_questions_of_a_later_table_count():
 @pytest.mark.parametrize("side", [1024, 4096])
 def test_a_batch_fits(way, side):
     plan = bench.Scope().plan(("scenes", "test-iid"), 10, side, **way)
-    size = bench.together(plan, torch.device("cpu"))
+    size = running.together(plan, torch.device("cpu"))
     assert size == 1 or size * side**2 <= 2**24
-    assert 1 <= size <= bench.MOST
+    assert 1 <= size <= running.MOST
 
 
 # ------------------------------------------------------------------------------------------------------ the answers
@@ -101,17 +101,16 @@ def test_rows_are_those_of_evaluate_and_images_are_drawn_once(model, drawn, monk
     assert len(drawn) == len(set(drawn)) == 2 + 1  # 6 questions of 128 x 128 and 2 of 192 x 192
     for plan in (*asked[:7], asked[8]):  # every way on small images, and one on large ones
         rows = list(kept.rows[plan.mark(weights_key(model))].values())
-        told = {"budget": plan.budget, "relevance": plan.relevance, "size": plan.size, "workers": 0, "batch": 2}
+        told = {"budget": plan.budget, "relevance": plan.relevance, "size": plan.size, "workers": 0}
         alone = evaluate(model, plan.family, plan.split, questions=plan.questions, **told, **plan.how)
         assert [row["key"] for row in rows] == [row["key"] for row in alone]
         for one, other in zip(rows, alone, strict=True):
             assert one["said"] == other["said"] and one["tokens"] == other["tokens"]
             assert one["logp"] == pytest.approx(other["logp"], rel=1e-3)
-            assert [look["said"] for look in one["looks"]] == [look["said"] for look in other["looks"]]
+            assert [look["said"] for look in one.get("looks", ())] == [look["said"] for look in other.get("looks", ())]
 
 
 def test_a_stopped_run_goes_on(model, small, drawn, tmp_path, monkeypatch):
-    monkeypatch.setattr(bench, "MOST", 4)
     asked = plans("main", "true")
     whole = Kept(None)
     bench.run(model, asked, whole)
@@ -131,7 +130,7 @@ def test_a_stopped_run_goes_on(model, small, drawn, tmp_path, monkeypatch):
     assert not bench.run(model, asked, Kept(file), until=time.monotonic() - 1)
     assert bench.run(model, asked, Kept(file))
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    keys = [(line["mark"], line.get("key")) for line in lines]
+    keys = [(line.get("mark"), line.get("key")) for line in lines]
     assert len(keys) == len(set(keys))
     assert {mark: set(rows) for mark, rows in Kept(file).rows.items()} == {
         m: set(rows) for m, rows in whole.rows.items()
@@ -144,10 +143,13 @@ def test_a_stopped_run_goes_on(model, small, drawn, tmp_path, monkeypatch):
 
 def test_images_with_few_questions_are_followed_by_more(model, small, monkeypatch):
     """A hundred questions are a hundred, also where an image has less than four."""
-    draw = answers._draw
-    monkeypatch.setattr(
-        answers, "_draw", lambda plan, index: (draw(plan, index)[0], draw(plan, index)[1][: 1 + index % 3])
-    )
+    draw = drawing._draw
+
+    def few(own, index, cut):
+        drawn = draw(own, index, cut)
+        return drawn._replace(questions=drawn.questions[: 1 + index % 3])
+
+    monkeypatch.setattr(drawing, "_draw", few)
     asked = [SCOPE.plan(("scenes", "test-iid"), 9)]
     kept = Kept(None)
     bench.run(model, asked, kept)
@@ -158,13 +160,13 @@ def test_images_with_few_questions_are_followed_by_more(model, small, monkeypatc
 def test_too_little_memory_makes_batches_smaller(model, small, monkeypatch):
     sizes = []
 
-    def little(model, plan, asked):
-        sizes.append(len(asked))
-        if len(asked) > 2:
+    def little(model, plan, chunk, places):
+        sizes.append(len(places))
+        if len(places) > 2:
             raise torch.OutOfMemoryError("little memory")
-        return answers.answered(model, plan, asked)
+        return answers.answered(model, plan, chunk, places)
 
-    monkeypatch.setattr(bench, "answered", little)
+    monkeypatch.setattr(running, "answered", little)
     kept = Kept(None)
     bench.run(model, plans("main"), kept)
     assert sizes == [6, 3, 1, 1, 1, 1, 1, 1] * 2 and all(len(rows) == 6 for rows in kept.rows.values())
@@ -185,7 +187,9 @@ def test_the_command(small, tmp_path, capsys):
     bench.main([*own, "--calibrate"])
     assert "from 12 answers on val; expected calibration error on test-iid" in capsys.readouterr().out
     about = read_about(tmp_path / "weights")["about"]
-    rows = [row for row in map(json.loads, out.read_text().splitlines()) if "/val/" in row.get("key", "")]
+    rows = [
+        row for row in map(json.loads, out.read_text().splitlines()) if "/val/" in row.get("key", "") and "mark" in row
+    ]
     fitted = fit_calibration([row["logp"] for row in rows], [row["exact"] for row in rows])
     assert load_model(tmp_path / "weights").calibration == fitted and about["stage"] == "read"
     before = out.read_text()
@@ -214,7 +218,8 @@ def row(i: int, logps=(-0.1,), said=("a",), tokens=273, **more) -> dict:
     exact = float(said[-1] == "a")
     measures = {"exact": exact, "anls": exact, "vqa": exact, "hit": 1.0, "mass": 0.5, "r2": None, "confidence": 0.0}
     about = {"key": key, "image": key.partition("#")[0], "kind": "colour", "region": "target", "answers": ["a"]}
-    return about | measures | {"logp": logps[-1], "tokens": tokens * len(looks), "looks": looks, "of": 2}
+    spoken = {"said": said[-1], "logp": logps[-1], "tokens": tokens * len(looks), "looks": looks, "of": 2}
+    return about | measures | spoken
 
 
 def test_stopping_early_by_hand():
@@ -287,7 +292,7 @@ def test_the_report_by_hand():
     kept = filled(
         main=({}, right_and_wrong),
         true=({"relevance": "true"}, [row(i) for i in range(40)]),
-        few=({"allocator": "uniform"}, [row(i, said="b") for i in range(20)]),
+        few=({"method": "uniform"}, [row(i, said="b") for i in range(20)]),
         budget=({"budget": 64}, [row(i, said="b") for i in range(40)]),
         val=({"split": "val"}, [row(i, (-0.05,), "a" if i % 2 else "b") for i in range(40)]),
     )

@@ -1,0 +1,195 @@
+"""What an answer costs, end to end: pixels and a question in, text out, relevance and every encoding included.
+
+`BATCH` questions are answered at a time, each about an image of its own, batch after batch. `per_second` is questions
+over all the time taken, `p50` and `p99` are seconds of a batch. `peak_mib` is the most memory that answering took; the
+model's own is `model_mib`, and on a CPU nobody counts. `waste` is the share of tokens that are padding. Answers differ
+in length, so all methods are timed on the same questions.
+"""
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import Any
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from homunculus.allocation import get_allocator
+from homunculus.errors import DataError
+from homunculus.eval.answers import computed_in
+from homunculus.eval.drawing import Asked, drawers, to_ask
+from homunculus.eval.packed import look_together
+from homunculus.eval.plans import Plan, weights_key
+from homunculus.eval.relevances import LEARNED, mixture_of
+from homunculus.eval.rows import Kept, Row, short
+from homunculus.model.answer import answer
+from homunculus.model.looking import question_ids
+from homunculus.model.vlm import CompactVLM
+from homunculus.peers.reading import read_with
+from homunculus.peers.variable import remember_padded
+
+BATCH = 8
+BATCHES = 100  # as many as a 99th percentile needs
+WARM = 3  # batches that are not counted
+MIB = 1 << 20
+
+
+def what_costs(plan: Plan) -> dict[str, Any]:
+    """All of a plan that its cost depends on: not which questions are asked.
+
+    >>> what_costs(Plan("scenes")) == what_costs(Plan("documents", "val"))
+    True
+    """
+    told = plan.settings()
+    return {name: told[name] for name in ("method", "budget", "relevance", "size", "how", "dtype")}
+
+
+def can_be_timed(plan: Plan) -> bool:
+    """Whether relevance is made of the image and the question: a truth that is told costs nothing.
+
+    >>> can_be_timed(Plan("scenes")), can_be_timed(Plan("scenes", relevance="hit-70"))
+    (True, False)
+    """
+    return plan.relevance == "predicted" or all(
+        source not in (*LEARNED, "true") and "-" not in source for source, _ in mixture_of(plan.relevance)
+    )
+
+
+def measure(
+    model: CompactVLM,
+    plan: Plan,
+    asked: Sequence[Asked],
+    *,
+    batches: int = BATCHES,
+    seconds: float = 10.0,
+    warm: int = WARM,
+) -> Row:
+    """The cost of a plan, from batches of these questions in turn: so many, or as many as the seconds allow.
+
+    >>> from homunculus.eval.drawing import Drawn, to_ask
+    >>> from homunculus.data import make
+    >>> from homunculus.model.config import tiny
+    >>> record = make("scenes", "val", 0, size=(256, 256))
+    >>> asked = to_ask("abcdefgh", Drawn(record.image, record.questions * 8))
+    >>> plan = Plan("scenes", budget=32, size=(256, 256), how={"longest": 2})
+    >>> measure(CompactVLM(tiny()), plan, asked, batches=2)["batch"]
+    8
+    """
+    if len(asked) < BATCH:
+        raise DataError(f"{len(asked)} questions are no batch: time at least {BATCH}")
+    size = BATCH * (len(asked) // BATCH)
+    groups = [asked[i : i + BATCH] for i in range(0, size, BATCH)]
+    inputs = [(torch.stack([one.image for one in own]).to(model.device), own) for own in groups]
+    for images, own in inputs[:1] * warm:
+        said_once(model, plan, images, own)
+    finish = synchroniser(model.device)
+    before = memory(model.device)
+    taken, waste = list[float](), list[float]()
+    finish()
+    while len(taken) < batches and (len(taken) < 2 or sum(taken) < seconds):
+        images, own = inputs[len(taken) % len(inputs)]
+        start = time.perf_counter()
+        waste.append(said_once(model, plan, images, own))
+        finish()
+        taken.append(time.perf_counter() - start)
+    peak = None if before is None else torch.cuda.max_memory_allocated(model.device) - before
+    parameters = sum(value.numel() * value.element_size() for value in model.parameters())
+    ordered = sorted(taken)
+    return {
+        "cost": {"weights": weights_key(model)} | what_costs(plan),
+        "per_second": short(BATCH * len(taken) / sum(taken)),
+        "p50": short(statistics.median(taken)),
+        "p99": short(ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]),
+        "batches": len(taken),
+        "batch": BATCH,
+        "peak_mib": None if peak is None else short(peak / MIB),
+        "model_mib": short(parameters / MIB),
+        "waste": short(statistics.mean(waste)),
+    } | surroundings(model.device)
+
+
+def said_once(model: CompactVLM, plan: Plan, images: Shaped[Tensor, "b 3 h w"], asked: Sequence[Asked]) -> float:
+    """Answers to a batch, thrown away; the share of tokens that were padding."""
+    texts = [one.question.text for one in asked]
+    relevance = (
+        None if plan.relevance == "predicted" else [(name, weight) for name, weight in mixture_of(plan.relevance)]
+    )
+    how = dict(plan.how)
+    with computed_in(plan.dtype, model), torch.no_grad():
+        if plan.peer is not None:
+            return read_with(model, plan.peer, images, texts, plan.budget, **how).waste
+        if get_allocator(plan.method).batchwide:
+            ids, longest = question_ids(model, texts), how.pop("longest", 160)
+            density = model.relevance(images, ids)
+            tokens, _ = look_together(model, images, density, plan.budget or 0, plan.method, **how)
+            model.decoder.write(remember_padded(model, tokens), ids, longest)
+            return tokens.waste
+        how |= {"budget": plan.budget, "allocator": plan.method, "relevance": relevance, "batch": BATCH}
+        answer(model, images, texts, **how)
+    return 0.0
+
+
+def synchroniser(device: torch.device) -> Callable[[], None]:
+    """What waits until a device has done all it was told."""
+    return (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else lambda: None
+
+
+def memory(device: torch.device) -> int | None:
+    """Bytes taken now, from where the peak is counted anew; None where nobody counts."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
+def surroundings(device: torch.device) -> dict[str, str]:
+    """What a figure of speed must come with."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    return {
+        "device": name,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "date": date.today().isoformat(),
+    }
+
+
+def known_cost(kept: Kept, plan: Plan, weights: str, device: torch.device) -> bool:
+    """Whether the rows have the cost of a plan on such a device."""
+    wanted = _plain({"weights": weights} | what_costs(plan)), surroundings(device)["device"]
+    return any((_plain(line["cost"]), line["device"]) == wanted for line in kept.costs)
+
+
+def _plain(cost: dict[str, Any]) -> str:
+    return json.dumps(cost, sort_keys=True)
+
+
+def add_costs(
+    model: CompactVLM,
+    plans: Sequence[Plan],
+    kept: Kept,
+    *,
+    until: float = float("inf"),
+    tick: Callable[[], None] = lambda: None,
+    **how: Any,
+) -> bool:
+    """Time every plan whose cost the rows do not have; False if the time was over before. All are timed on questions of
+    the first family that is asked about images of their size, each about an image of its own."""
+    weights = weights_key(model)
+    drawn: dict[Any, list[Asked]] = {}
+    for plan in plans:
+        tick()
+        if not can_be_timed(plan) or known_cost(kept, plan, weights, model.device):
+            continue
+        if time.monotonic() >= until:
+            return False
+        if plan.size not in drawn:
+            with drawers(0) as draw:
+                own = [to_ask(plan.keys(i, 1), draw(plan.pictures, i, False)(), model.device) for i in range(2 * BATCH)]
+            drawn[plan.size] = [one for (one,) in own]
+        kept.add_cost(measure(model, plan, drawn[plan.size], **how))
+    return True

@@ -1,0 +1,110 @@
+"""One way of asking: which questions, by which method, with how many tokens, by whose relevance.
+
+A method is an allocator by its name, which spends a budget before the encoder; `whole`, which shows every leaf; or a
+published reducer, `peers/` and its name, which is given every leaf and keeps fewer. Relevance is said in words, see
+`eval.relevances`. All that an answer depends on but the weights and the question is in a plan, and a hash of it marks
+the rows it gave: a row counts for its own plan only.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from homunculus.allocation import DEFAULT, allocators, check_budget, get_allocator
+from homunculus.cache import content_key
+from homunculus.data.stream import check
+from homunculus.errors import DataError
+from homunculus.eval.relevances import check_relevance
+from homunculus.geometry import Size
+from homunculus.model.vlm import CompactVLM
+from homunculus.peers.reading import all_peers, stage_of
+
+DTYPES = ("float32", "bfloat16")
+PEERS, WHOLE = "peers/", "whole"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to ask and how. `how` are further options, of `answer`, such as looks or progressive, or of the method. With
+    bfloat16 products are computed in it, as in training, and sums in float32.
+
+    >>> Plan("documents", method="topk", budget=150).mark("") == Plan("documents", method="topk").mark("")
+    False
+    """
+
+    family: str
+    split: str = "test-iid"
+    questions: int = 2000
+    budget: int | None = 273  # None: as few as the method can
+    method: str = DEFAULT
+    relevance: str = "predicted"
+    size: Size = (1024, 1024)
+    how: dict[str, Any] = field(default_factory=dict)
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        check(self.family, self.split)
+        if self.peer is None:
+            get_allocator(self.method)
+            check_budget(self.budget)
+        else:
+            stage_of(self.peer)
+        check_relevance(self.relevance)
+        if self.questions < 2:
+            raise DataError(f"{self.questions} questions give no interval: ask at least 2")
+        if self.dtype not in DTYPES:
+            raise DataError(f"answers are computed in {' or '.join(DTYPES)}, got {self.dtype!r}")
+
+    @property
+    def peer(self) -> str | None:
+        """The reducer that is given every leaf; None where cells are chosen before the encoder."""
+        return self.method.removeprefix(PEERS) if self.method.startswith(PEERS) or self.method == WHOLE else None
+
+    @property
+    def looks_again(self) -> bool:
+        """Whether what is looked at next depends on a draft of the answer."""
+        return self.how.get("looks", 1) > 1 or bool(self.how.get("progressive"))
+
+    @property
+    def pictures(self) -> tuple[str, str, Size]:
+        """What images are asked about: plans that agree in it may share them."""
+        return self.family, self.split, self.size
+
+    def settings(self) -> dict[str, Any]:
+        """All that an answer depends on but the question and the weights."""
+        told = asdict(self)
+        del told["questions"]
+        return told
+
+    def mark(self, weights: str) -> str:
+        """What rows of this plan are known by, for weights with this name."""
+        return content_key(json.dumps(self.settings(), sort_keys=True, default=str), weights)
+
+    def keys(self, index: int, count: int) -> list[str]:
+        """The keys of the first questions of an image."""
+        return [f"{self.family}/{self.split}/{index}#{place}" for place in range(count)]
+
+
+def weights_key(model: CompactVLM) -> str:
+    """A name made of a model's weights and calibration."""
+    return content_key(model.calibration.slope, model.calibration.offset, *model.state_dict().values())
+
+
+def own_budget(method: str, budget: int) -> int | None:
+    """The budget of a method in a table; None where it has a count of its own.
+
+    >>> own_budget("topk", 273), own_budget("peers/tome", 273), own_budget("whole", 273), own_budget("peers/fastv", 273)
+    (273, 273, None, None)
+    """
+    is_peer = method == WHOLE or method.startswith(PEERS)
+    return None if is_peer and stage_of(method.removeprefix(PEERS)) != "features" else budget
+
+
+def method_names() -> list[str]:
+    """Every method there is.
+
+    >>> names = method_names()
+    >>> "topk" in names, "peers/tome" in names, "whole" in names, "peers/whole" in names
+    (True, True, True, False)
+    """
+    return [*allocators(), *(PEERS + name for name in all_peers() if name != WHOLE), WHOLE]

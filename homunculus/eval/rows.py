@@ -1,0 +1,113 @@
+"""The file of an evaluation: JSON lines, appended as answers come, so that a stopped run goes on where it was.
+
+    settings   what was asked and how, under a mark; before the first answer that has it
+    facts      what is known of a question, under its key; once, whatever the number of ways it is asked
+    answers    a mark, a key, what was said and how right it is
+    costs      how fast a way of asking is, and how much memory it takes
+    weights    what a model was tuned for
+
+A file that ends in .gz is read as it is, for tables that are kept; only plain ones are added to. Several processes
+write a file each (`rows.jsonl`, `rows.1.jsonl`, ...), and all of them are read.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from homunculus.errors import OutputError
+from homunculus.eval.legibility import read_rows
+from homunculus.eval.plans import Plan
+
+Row = dict[str, Any]
+
+FACTS = ("image", "of", "question", "kind", "region", "answers", "boxes", "size")
+
+
+def own_file(file: Path, process: int) -> Path:
+    """Where a process writes: the first into the file itself.
+
+    >>> own_file(Path("rows.jsonl"), 0).name, own_file(Path("rows.jsonl"), 2).name
+    ('rows.jsonl', 'rows.2.jsonl')
+    """
+    return file if process == 0 else file.with_name(f"{file.stem}.{process}{file.suffix}")
+
+
+class Kept:
+    """The rows of a file, by mark and key, and where more of them go; without a file they are only kept here.
+
+    >>> kept = Kept(None)
+    >>> fact = {"image": "scenes/val/0", "of": 1, "question": "How many?", "answers": ["2"]}
+    >>> row, = kept.add(Plan("scenes"), "weights", [{"key": "scenes/val/0#0", "said": "2"} | fact])
+    >>> kept.rows[row["mark"]]["scenes/val/0#0"]["question"]
+    'How many?'
+    """
+
+    def __init__(self, file: Path | None, process: int = 0) -> None:
+        self.file = None if file is None else own_file(file, process)
+        self.settings: dict[str, Row] = {}
+        self.facts: dict[str, Row] = {}
+        self.rows: dict[str, dict[str, Row]] = defaultdict(dict)
+        self.costs: list[Row] = []
+        self.models: dict[str, Row] = {}
+        for one in [] if file is None else [file, *sorted(file.parent.glob(f"{file.stem}.[0-9]*{file.suffix}"))]:
+            for line in read_rows(one):
+                self._take(line)
+
+    def _take(self, line: Row) -> None:
+        if "cost" in line:
+            self.costs.append(line)
+        elif "key" not in line:
+            table, name = (self.settings, "mark") if "mark" in line else (self.models, "weights")
+            table[line[name]] = line
+        elif "mark" not in line:
+            self.facts[line["key"]] = line
+        else:
+            self.rows[line["mark"]][line["key"]] = self.facts.get(line["key"], {}) | line
+
+    def add(self, plan: Plan, weights: str, rows: Sequence[Row]) -> list[Row]:
+        """The rows with their mark, once they are in the file."""
+        mark = plan.mark(weights)
+        lines: list[Row] = []
+        if mark not in self.settings:
+            lines.append({"mark": mark, "weights": weights} | plan.settings())
+        for row in rows:
+            if row["key"] not in self.facts:
+                fact = {"key": row["key"]} | {name: row[name] for name in FACTS if name in row}
+                self.facts[row["key"]] = fact
+                lines.append(fact)
+            lines.append({"mark": mark} | {name: value for name, value in row.items() if name not in FACTS})
+        self._write(lines)
+        return [self.rows[mark][row["key"]] for row in rows]
+
+    def add_cost(self, cost: Row) -> None:
+        """How fast a way of asking was."""
+        self._write([cost])
+
+    def add_model(self, weights: str, about: Mapping[str, Any]) -> None:
+        """What a model was tuned for; once."""
+        told = {"weights": weights, **about}
+        if self.models.get(weights) != told:
+            self._write([told])
+
+    def _write(self, lines: Sequence[Row]) -> None:
+        if self.file is not None:
+            try:
+                with self.file.open("a", encoding="utf-8") as out:
+                    out.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+            except OSError as error:
+                raise OutputError(
+                    f"cannot write {self.file} ({error.strerror or error}): choose another --out"
+                ) from None
+        for line in lines:
+            self._take(line)
+
+
+def short(value: float | None) -> float | None:
+    """Six digits, which is more than any measure here means, and half the file.
+
+    >>> short(2 / 3), short(-1.23456789e-9), short(None)
+    (0.666667, -1.23457e-09, None)
+    """
+    return None if value is None else float(f"{value:.6g}")

@@ -1,0 +1,151 @@
+"""What is asked together: named lists of plans, for every family.
+
+main        every allocator and every peer with 273 tokens, and all leaves: the table
+budgets     the six of most interest with 64 to 1024 tokens
+forgiving   relevance that is wrong on purpose: which method forgives it?
+ablations   one dial of a method at a time
+turns       three questions on one image: one allocation kept, or a new one for each
+looks       once, three times, coarse to fine
+tiny        a few of everything on small images, in a minute of a CPU; its numbers mean nothing
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from homunculus.allocation import DEFAULT, get_allocator
+from homunculus.errors import DataError
+from homunculus.eval.plans import PEERS, WHOLE, Plan, method_names, own_budget
+from homunculus.geometry import Size
+from homunculus.peers.reading import stage_of
+
+FAMILIES = ("documents", "scenes", "scene-text")
+BUDGETS = (64, 100, 150, 400, 1024)
+INTERESTING = (DEFAULT, "log-polar-rings", "pyramid", "topk", "uniform", "peers/visionzip")
+RATES = (100, 90, 70, 50, 30)
+LEAVES = (0, 1, 2, 4, 8)
+FORGIVING = (DEFAULT, "log-polar-rings", "pyramid", "stratified", "topk", "topk-coverage", "uniform")
+TURNS = (DEFAULT, "log-polar-rings", "pyramid", "stratified", "topk", "uniform")
+MIXTURES = (
+    "0.75 predicted + 0.25 detail",
+    "0.4 predicted + 0.3 saliency + 0.3 detail",
+    "pixels",
+    "uniform",
+)
+THRICE: dict[str, Any] = {"looks": 3, "threshold": None}
+ARMS: tuple[tuple[str, dict[str, Any]], ...] = (
+    *((DEFAULT, {"foveal_share": share}) for share in (0.2, 0.3, 0.4)),
+    *((DEFAULT, {"fixation_share": share}) for share in (0.0, 1.0)),  # a tree by relevance alone, by distance alone
+    *((DEFAULT, {"e0": e0}) for e0 in (1.0, 2.0, 6.0, 12.0)),
+    *((DEFAULT, {"context_level": level}) for level in (3, 4)),  # 64 and 16 cells of 64 x 64 leaves
+    (DEFAULT, {"reduce": "max"}),
+    *(("pyramid", {"mode": "split", "split": split}) for split in (None, (96, 96, 64, 17), (28, 189, 28, 28))),
+    *(("stratified", {"strata": strata}) for strata in (4, 8)),
+    *(("topk-coverage", {"weight": weight}) for weight in (0.02, 0.05, 0.2, 0.5)),
+    *(("frequency", {"stretch": stretch}) for stretch in (1.0, 4.0)),
+)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How much is asked, and of what. `few` are the questions of each arm of an ablation."""
+
+    families: Sequence[str] = FAMILIES
+    split: str = "test-iid"
+    questions: int = 2000
+    few: int = 1000
+    budget: int = 273
+    size: Size = (1024, 1024)
+    longest: int = 112  # letters; the longest answers have 93
+    dtype: str = "float32"
+    methods: Sequence[str] | None = None  # of the main table; all by default
+    relevance: str = "predicted"
+
+    def plans(self, questions: int, method: str = DEFAULT, how: Any = None, **settings: Any) -> Iterator[Plan]:
+        """One plan for each family."""
+        usual: dict[str, Any] = {"budget": own_budget(method, self.budget), "relevance": self.relevance}
+        options = {"longest": self.longest} | (how or {})
+        if method.startswith(PEERS) and stage_of(method.removeprefix(PEERS)) == "layers":
+            options["shown"] = self.budget  # the first layer is shown all there is; none is shown less than the budget
+        for family in self.families:
+            told = usual | settings | {"size": self.size, "how": options, "dtype": self.dtype}
+            yield Plan(family, self.split, questions, method=method, **told)
+
+
+def main(scope: Scope) -> Iterator[Plan]:
+    for method in scope.methods or method_names():
+        yield from scope.plans(scope.questions, method)
+
+
+def budgets(scope: Scope) -> Iterator[Plan]:
+    for method in scope.methods or INTERESTING:
+        for budget in (*BUDGETS, scope.budget):
+            yield from scope.plans(scope.questions, method, budget=budget)
+    yield from scope.plans(scope.questions, WHOLE)
+
+
+def forgiving(scope: Scope) -> Iterator[Plan]:
+    for method in scope.methods or FORGIVING:
+        for rate in RATES:
+            yield from scope.plans(scope.few, method, relevance=f"hit-{rate}")
+    for method in scope.methods or FORGIVING[:1]:
+        for leaves in LEAVES:
+            yield from scope.plans(scope.few, method, relevance=f"moved-{leaves}")
+
+
+def ablations(scope: Scope) -> Iterator[Plan]:
+    for method, how in ARMS:
+        if scope.methods is None or method in scope.methods:
+            yield from scope.plans(scope.few, method, how)
+            yield from scope.plans(scope.few, method)  # what it is compared with
+    for words in MIXTURES:
+        yield from scope.plans(scope.few, relevance=words)
+
+
+def turns(scope: Scope) -> Iterator[Plan]:
+    for method in scope.methods or TURNS:
+        for relevance in ("predicted", "first-turn"):
+            yield from scope.plans(scope.few, method, relevance=relevance)
+
+
+def looks(scope: Scope) -> Iterator[Plan]:
+    for method in scope.methods or (DEFAULT,):
+        ways = ("concat", "best") if get_allocator(method).single_gaze else ("concat", "tree", "best")
+        for how in ({}, *(THRICE | {"combine": combine} for combine in ways)):
+            yield from scope.plans(scope.few, method, how)
+        yield from scope.plans(scope.few, method, {"progressive": True, "threshold": None})
+        yield from scope.plans(scope.few, method, budget=3 * scope.budget)
+
+
+def tiny(scope: Scope) -> Iterator[Plan]:
+    small = replace(scope, families=("scenes", "scene-text"), questions=8, few=4, budget=64, size=(256, 256), longest=4)
+    for method in small.methods or method_names():
+        if method == WHOLE or method.startswith(PEERS) or get_allocator(method).minimum <= small.budget:
+            yield from small.plans(small.questions, method)
+    for method in ("topk", DEFAULT):
+        yield from small.plans(small.few, method, relevance="hit-50")
+        yield from small.plans(small.few, method, relevance="first-turn")
+        yield from small.plans(small.few, method, budget=32)
+    yield from small.plans(small.few, how={"foveal_share": 0.3})
+
+
+SUITES: dict[str, Callable[[Scope], Iterator[Plan]]] = {
+    "main": main,
+    "budgets": budgets,
+    "forgiving": forgiving,
+    "ablations": ablations,
+    "turns": turns,
+    "looks": looks,
+    "tiny": tiny,
+}
+
+
+def plans_of(names: Sequence[str], scope: Scope) -> list[Plan]:
+    """The plans of suites, in their order; each may come several times.
+
+    >>> len({plan.method for plan in plans_of(["turns"], Scope())})
+    6
+    """
+    if unknown := [name for name in names if name not in SUITES]:
+        raise DataError(f"no suite '{unknown[0]}': choose from {', '.join(SUITES)}")
+    return [plan for name in names for plan in SUITES[name](scope)]

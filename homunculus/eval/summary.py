@@ -1,0 +1,55 @@
+"""What a run has found, in short: a line for every way of asking, a column for every family."""
+
+import json
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from homunculus.eval.plans import Plan
+from homunculus.eval.rows import Kept, Row
+from homunculus.eval.statistics import interval
+
+
+def label(plan: Plan) -> str:
+    """A plan in a few words.
+
+    >>> label(Plan("scenes", method="topk", budget=64, relevance="hit-70", how={"longest": 9, "looks": 3}))
+    'topk, 64 tokens, hit-70, looks=3'
+    """
+    told = [plan.method]
+    if plan.budget is not None:
+        told.append(f"{plan.budget} tokens")
+    if plan.relevance != "predicted":
+        told.append(plan.relevance)
+    told += [f"{name}={json.dumps(value)}" for name, value in plan.how.items() if name != "longest"]
+    return ", ".join(told)
+
+
+def table(kept: Kept, plans: Sequence[Plan], weights: str) -> Table:
+    """Exact answers in percent with 95 % intervals, the best mean first; and the tokens that were read."""
+    families = list(dict.fromkeys(f"{plan.family} {plan.split}" for plan in plans))
+    found: dict[str, dict[str, list[Row]]] = {}
+    for plan in plans:
+        rows = list(kept.rows[plan.mark(weights)].values())
+        found.setdefault(label(plan), {})[f"{plan.family} {plan.split}"] = rows
+
+    def mean(own: dict[str, list[Row]]) -> float:
+        exact = [sum(row["exact"] for row in rows) / len(rows) for rows in own.values() if rows]
+        return sum(exact) / max(1, len(exact))
+
+    lines = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title="exact answers, %", title_justify="left")
+    for name in ("", "tokens", *families):
+        lines.add_column(name, no_wrap=True, justify="left" if not name else "right")
+    for name, own in sorted(found.items(), key=lambda one: -mean(one[1])):
+        every = [row["tokens"] for rows in own.values() for row in rows]
+        tokens = f"{sum(every) / len(every):.0f}" if every else ""
+        lines.add_row(name, tokens, *(_share(own.get(family, [])) for family in families))
+    return lines
+
+
+def _share(rows: Sequence[Row]) -> str:
+    images = [row["image"] for row in rows]
+    if len(set(images)) < 2:
+        return f"{100 * sum(row['exact'] for row in rows) / len(rows):.1f}" if rows else ""
+    mean, low, high = (100 * value for value in interval([row["exact"] for row in rows], images))
+    return f"{mean:.1f} [{low:.1f}, {high:.1f}]"

@@ -1,0 +1,195 @@
+"""A reader for each method: answer training goes on for a little on the method's own tokens, so that none is asked for
+what it has never seen.
+
+Encoder and decoder learn; the scorer is frozen and says where to look, as when questions are asked. Every method sees
+the same questions in the same order, in batches of as many; what differs is only what is shown of an image. A reducer
+that acts on all leaves has them all encoded, once for the questions of an image. What is forgotten while an answer is
+written (`dyrate`) is not there to learn from: its reader is that of all leaves.
+"""
+
+import copy
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from homunculus.allocation import get_allocator
+from homunculus.errors import ModelError
+from homunculus.eval.answers import SEGMENTED
+from homunculus.eval.packed import MATES, allocated_together, padded_cells
+from homunculus.eval.plans import PEERS, WHOLE
+from homunculus.model.decoder import Memory
+from homunculus.model.encoder import cells_of
+from homunculus.model.vlm import CompactVLM, look
+from homunculus.peers import combined, variable
+from homunculus.peers.compact import every_leaf, on_grid, remember_tokens, seen_cells
+from homunculus.peers.layers import LAYER_PEERS, least_mean, remember_reduced
+from homunculus.peers.reading import stage_of
+from homunculus.peers.registry import get_peer
+from homunculus.peers.tokens import Seen
+from homunculus.pyramid import ImagePyramid
+from homunculus.segments import classical_labels
+from homunculus.structures import rectangular
+from homunculus.train.loop import Settings, fit
+from homunculus.train.pool import Pool
+from homunculus.train.read import answer_loss
+from homunculus.train.samples import Samples
+from homunculus.train.score import fill, predicted
+
+EACH = 8  # questions of an image in a batch
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How much a reader is tuned: so many samples, or, with `seconds`, as many as that time allows."""
+
+    samples: int = 6400
+    batch: int = 64
+    rate: float = 1e-4
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch < EACH or self.batch % EACH or self.samples < self.batch:
+            raise ModelError(f"a batch is a multiple of {EACH} samples, and there is at least one: got {self}")
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What is equal for all methods, and how much of it."""
+        if self.seconds is None:
+            return {"equal": "samples", "asked": self.samples}
+        return {"equal": "seconds", "asked": self.seconds}
+
+    @property
+    def settings(self) -> Settings:
+        steps = self.samples // self.batch
+        return Settings(steps, rate=self.rate, warmup=max(1, steps // 10), final=0.1, save_every=1e9)
+
+
+def tuned(
+    base: CompactVLM, method: str, budget: int | None, pools: Sequence[Pool], tuning: Tuning, **how: Any
+) -> tuple[CompactVLM, dict[str, Any]]:
+    """A copy of a model, tuned for a method, and what was done to it. `how` are options of the method."""
+    model = copy.deepcopy(base).train()
+    reader = [*model.encoder.parameters(), *model.decoder.parameters()]
+    loss = OwnTokens(model, pools, method, budget, tuning.batch, **how)
+    settings, about = tuning.settings, dict[str, Any](method=method, budget=budget, **tuning.asked)
+    started = time.monotonic()
+    with TemporaryDirectory() as folder:
+        if tuning.seconds is not None:
+            settings = Settings(steps_in(loss, reader, tuning), rate=tuning.rate, warmup=10, final=0.1, save_every=1e9)
+            started = time.monotonic()
+        outcome = fit(
+            model, loss, settings, Path(folder), name="tune", trained=reader, begin=loss.begin, progress=False
+        )
+    about |= {"samples": outcome.step * tuning.batch, "seconds": round(time.monotonic() - started, 2)}
+    return model.eval().requires_grad_(False), {"tuned": about | {"loss": round(outcome.loss, 4)}}
+
+
+def steps_in(loss: "OwnTokens", reader: Sequence[torch.nn.Parameter], tuning: Tuning) -> int:
+    """How many steps take the seconds of a tuning: by the clock of a few, whose gradients are thrown away."""
+    seconds = list[float]()
+    for step in range(4):
+        loss.begin(step)
+        started = time.perf_counter()
+        with torch.autocast(loss.model.device.type, torch.bfloat16, enabled=loss.model.device.type == "cuda"):
+            value, _ = loss(step)
+        value.backward()
+        value.item()  # waits
+        seconds.append(time.perf_counter() - started)
+    for parameter in reader:
+        parameter.grad = None
+    return max(10, int((tuning.seconds or 0.0) / min(seconds[1:])))
+
+
+class OwnTokens:
+    """The loss of a step on the tokens of one method, for `loop.fit`."""
+
+    def __init__(
+        self, model: CompactVLM, pools: Sequence[Pool], method: str, budget: int | None, batch: int, **how: Any
+    ) -> None:
+        self.model, self.pools, self.method, self.budget, self.batch = model, pools, method, budget, batch
+        self.how = {name: value for name, value in how.items() if name != "longest"}
+        self.dtype = torch.bfloat16 if model.device.type == "cuda" else torch.float32
+        self.segments: dict[int, Tensor] = {}  # of the pool's images, found when one first comes
+
+    def begin(self, step: int) -> None:
+        fill(self.pools, step)
+
+    def __call__(self, step: int) -> tuple[Tensor, dict[str, Tensor | float]]:
+        pool = self.pools[step % len(self.pools)]
+        samples = pool.draw(self.batch, step, EACH)
+        pool.advance()
+        with torch.no_grad():
+            density = predicted(self.model, samples)
+        memory = self.memory(samples, density, step)
+        loss, about = answer_loss(self.model.decoder(memory, samples.question, samples.answer), samples.answer)
+        return loss, about | {"samples": float(self.batch)}
+
+    def memory(self, samples: Samples, density: Float[Tensor, "b gh gw"], step: int) -> Memory:
+        """What the decoder is shown of each question's image."""
+        model, leaf, images = self.model, self.model.config.leaf, samples.images
+        if self.method != WHOLE and not self.method.startswith(PEERS):
+            if get_allocator(self.method).batchwide:
+                return self._together(samples, density)
+            how = self.how | ({"segments": self._labels(samples)} if self.method == SEGMENTED else {})
+            how |= {"leaf": leaf, "seed": step, "dtype": self.dtype}
+            tokens = look(images, density, self.budget or 0, self.method, **how)
+            cells = cells_of(rectangular(tokens.allocation))
+            return model.decoder.remember(model.encoder(tokens.patches, cells), cells)
+        peer = self.method.removeprefix(PEERS)
+        stage = stage_of(peer)
+        if stage == "batch":
+            counts = variable.counts_of(density)
+            own = variable.padded(
+                images.repeat_interleave(samples.each, 0), density, counts, leaf=leaf, dtype=self.dtype
+            )
+            return variable.remember_padded(model, own)
+        if stage == "combined":
+            shown = images.repeat_interleave(samples.each, 0)
+            return combined.remember_combined(model, shown, density, samples.question, self.budget or combined.CELLS)
+        seen = self._seen(samples, attention=stage == "features" and get_peer(peer).attention)
+        if stage == "layers":
+            layers = LAYER_PEERS[peer]
+            mean = least_mean(layers.counts, seen.features.shape[1], len(model.decoder.layers), **self.how)
+            return remember_reduced(model.decoder, seen.features, seen.places, samples.question, layers, mean)
+        if stage == "features":
+            if get_peer(peer).query:
+                seen = seen._replace(relevance=on_grid(density, seen.grid))
+            reduced = get_peer(peer)(seen, self.budget, **self.how)
+            return remember_tokens(model, reduced.features, reduced.places)
+        return remember_tokens(model, seen.features, seen.places)
+
+    def _seen(self, samples: Samples, attention: bool) -> Seen:
+        """Every leaf of every question's image; an image is encoded once."""
+        with torch.no_grad():
+            patches, cells, grid = every_leaf(samples.images, self.model.config.leaf)
+        seen = seen_cells(self.model, patches.to(self.dtype), cells, grid, attention=attention)
+        each = {name: getattr(seen, name) for name in ("features", "places", "keys", "attention", "early")}
+        return seen._replace(**{name: value.repeat_interleave(samples.each, 0) for name, value in each.items()})
+
+    def _labels(self, samples: Samples) -> Int64[Tensor, "b lh lw"]:
+        """The segments of every question's image; they are cut on the CPU, once for each image of the pool."""
+        slots = samples.slot[:: samples.each].tolist()
+        for slot, image in zip(slots, samples.images, strict=True):
+            if slot not in self.segments:
+                grid = tuple(max(1, side // self.model.config.leaf) for side in image.shape[:0:-1])
+                self.segments[slot] = classical_labels(ImagePyramid(image[None].cpu(), grid, self.model.config.leaf))[0]
+        found = torch.stack([self.segments[slot] for slot in slots]).to(self.model.device)
+        return found.repeat_interleave(samples.each, 0)
+
+    def _together(self, samples: Samples, density: Float[Tensor, "b gh gw"]) -> Memory:
+        """One budget for every few questions; padded alike, so that they are one batch again."""
+        images = samples.images.repeat_interleave(samples.each, 0)
+        parts = []
+        for first in range(0, self.batch, MATES):
+            own = slice(first, first + MATES)
+            parts += allocated_together(
+                self.model, images[own], density[own], self.budget or 0, self.method, **self.how
+            )
+        return variable.remember_padded(self.model, padded_cells(images, parts))

@@ -1,0 +1,95 @@
+"""`homunculus eval` and what comes of it, end to end on a tiny model: rows, a stop, more rows, readers of their own."""
+
+import json
+import sys
+
+import pytest
+import torch
+
+from homunculus.cli import main
+from homunculus.eval.plans import method_names
+from homunculus.eval.rows import Kept
+from homunculus.model.config import tiny
+from homunculus.model.vlm import CompactVLM
+from homunculus.model.weights import save_weights
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("weights")
+    save_weights(CompactVLM(tiny()), folder, {"stage": "read"})
+    return str(folder)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words):
+        monkeypatch.setattr(sys, "argv", ["homunculus", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return ended.value.code or 0, said.out, said.err
+
+    return command
+
+
+def test_the_whole_way_from_questions_to_a_page(run, folder, tmp_path):
+    """Every method, then readers of their own for two, then the page; the numbers mean nothing."""
+    own = ("eval", "--weights", folder, "--workers", "0", "--out", "rows.jsonl")
+    code, out, error = run(*own, "--suite", "tiny", "--minutes", "0")
+    assert code == 0 and "give the command again" in out, error
+    code, out, error = run(*own, "--suite", "tiny", "--no-cost")
+    assert code == 0 and "all is asked" in out and "peers/visionzip, 64 tokens" in out, error
+    timed = ("--suite", "tiny", "--methods", "topk,peers/tome,whole")
+    assert run(*own, *timed)[0] == 0
+    kept = Kept(tmp_path / "rows.jsonl")
+    assert {about["method"] for about in kept.settings.values()} == set(method_names())
+    assert {line["cost"]["method"] for line in kept.costs} == {"topk", "peers/tome", "whole", "foveated-pyramid"}
+    before = (tmp_path / "rows.jsonl").read_text()
+    assert run(*own, *timed)[0] == 0 and (tmp_path / "rows.jsonl").read_text() == before
+    small = ("--families", "scenes", "--size", "256", "--budget", "64", "--questions", "4")
+    code, out, error = run(*own, *small, "--methods", "topk,peers/tome", "--tune", "64")
+    assert code == 0 and "'equal': 'samples'" in out, error
+    assert {about["tuned"]["method"] for about in Kept(tmp_path / "rows.jsonl").models.values()} == {
+        "topk",
+        "peers/tome",
+    }
+    code, out, error = run("report", "rows.jsonl", "--out", "page.html", "--markdown", "page.md", "--no-examples")
+    assert code == 0, error
+    page = (tmp_path / "page.html").read_text()
+    assert "peers/tome" in page and "http" not in page.replace("http://www.w3.org", "")
+    assert "| " in (tmp_path / "page.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--suite", "grand"), "no suite 'grand'"),
+        (("--methods", "topp"), "unknown allocator 'topp'"),
+        (("--methods", "peers/tone"), "unknown peer 'tone'"),
+        (("--relevance", "clever"), "no relevance 'clever'"),
+        (("--families", "pages"), "no family"),
+        (("--questions", "1"), "at least 2"),
+        (("--out", "nowhere/rows.jsonl"), "does not exist"),
+        (("--tune", "64", "--tune-seconds", "3"), "--tune or --tune-seconds"),
+        (("--weights", "nowhere"), "nowhere"),
+    ],
+)
+def test_mistakes_cost_one_line(run, words, message):
+    code, out, error = run("eval", "--suite", "main", *words)
+    assert code == 2 and message in error and error.count("\n") == 1 and not out
+
+
+def test_rows_of_others_are_refused(run, tmp_path):
+    (tmp_path / "rows.jsonl").write_text("no JSON\n")
+    code, _, error = run("eval", "--suite", "tiny")
+    assert code == 2 and "cannot go on from rows.jsonl" in error
+
+
+def test_rows_are_plain_json(run, folder, tmp_path):
+    run("eval", "--weights", folder, "--workers", "0", "--suite", "tiny", "--methods", "topk", "--no-cost")
+    for line in (tmp_path / "rows.jsonl").read_text().splitlines():
+        assert json.loads(line, parse_constant=pytest.fail)  # is told of NaN and the like

@@ -1,0 +1,201 @@
+"""Plans to rows: what is shared between methods changes nothing, several processes ask what one asks, and the rows of a
+file are what was said."""
+
+import gzip
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from homunculus.errors import OutputError
+from homunculus.eval import answers, drawing
+from homunculus.eval.answers import Chunk, answered
+from homunculus.eval.drawing import EACH, Ahead, Drawn, to_ask
+from homunculus.eval.plans import Plan, method_names, weights_key
+from homunculus.eval.rows import Kept
+from homunculus.eval.running import chunk_size, evaluate, in_order, run
+from homunculus.eval.suites import SUITES, Scope, plans_of
+from homunculus.model.answer import answer
+from homunculus.model.config import tiny
+from homunculus.model.looking import LearnedRelevance
+from homunculus.model.vlm import CompactVLM
+from homunculus.peers.reading import read_with
+
+SMALL = {"size": (256, 256), "how": {"longest": 4}}
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(1)
+    return CompactVLM(tiny()).eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def asked():
+    plan = Plan("scenes", **SMALL)
+    return [one for i in range(3) for one in to_ask(plan.keys(i, EACH), drawing._draw(plan.pictures, i, True))]
+
+
+@pytest.mark.parametrize("method", ["peers/tome", "peers/cdpruner", "peers/fastv", "peers/dyrate", "whole"])
+def test_peers_share_an_encoding_and_say_the_same(model, asked, method):
+    plan = Plan("scenes", method=method, budget=40 if method[6:] in ("tome", "cdpruner") else None, **SMALL)
+    rows = answered(model, plan, Chunk(model, asked, plan.size), [1, 5, 6, 11])
+    for row, place in zip(rows, [1, 5, 6, 11], strict=True):
+        one = asked[place]
+        read = read_with(model, plan.peer, one.image[None], [one.question.text], plan.budget, longest=4)
+        assert row["key"] == one.key and row["said"] == model.tokenizer.decode(read.written.letters[0].tolist())
+        logp = read.written.probabilities.double().log().sum().item()
+        assert row["logp"] == pytest.approx(logp, rel=1e-3)
+
+
+def test_a_density_that_is_shared_is_that_of_the_model(model, asked):
+    chunk = Chunk(model, asked, (256, 256))
+    shared = chunk.density(Plan("scenes", **SMALL))
+    alone = torch.cat([LearnedRelevance(model)(one.image[None], [one.question.text]) for one in asked])
+    assert torch.allclose(shared, alone.double() / alone.double().sum((1, 2), keepdim=True), rtol=1e-4)
+
+
+def test_the_first_turn_keeps_its_allocation(model, asked):
+    chunk = Chunk(model, asked, (256, 256))
+    kept, own = (chunk.density(Plan("scenes", relevance=words, **SMALL)) for words in ("first-turn", "predicted"))
+    for i in range(len(asked)):
+        assert kept[i].equal(kept[i - i % EACH])
+    assert kept[0].allclose(own[0], rtol=1e-6) and not kept[1].allclose(own[1], rtol=1e-3)
+
+
+def test_a_mixture_is_the_sum_of_its_parts(model, asked):
+    chunk = Chunk(model, asked, (256, 256))
+    words = "0.75 true + 0.25 detail"
+    mixed, true, detail = (chunk.density(Plan("scenes", relevance=own, **SMALL)) for own in (words, "true", "detail"))
+    assert torch.allclose(mixed, 0.75 * true + 0.25 * detail, atol=1e-12)
+
+
+def test_segments_are_those_that_the_allocator_finds(model, asked):
+    plan = Plan("scenes", method="atlas", budget=64, **SMALL)
+    rows = answered(model, plan, Chunk(model, asked, plan.size), [0, 4])
+    for row, place in zip(rows, [0, 4], strict=True):
+        one = asked[place]
+        said = answer(model, one.image, one.question.text, budget=64, allocator="atlas", longest=4)
+        assert row["said"] == said.text and row["logp"] == pytest.approx(said.look.logp, rel=1e-3)
+
+
+def test_a_bank_pays_for_all_together(model, asked):
+    plan = Plan("scenes", method="token-bank", budget=40, relevance="0.9 true + 0.1 detail", **SMALL)
+    rows = answered(model, plan, Chunk(model, asked, plan.size), range(8))
+    tokens = [row["tokens"] for row in rows]
+    assert sum(tokens) == 8 * 40 and len(set(tokens)) > 1
+
+
+def test_every_method_answers(model):
+    """The tiny suite on a tiny model: every allocator, every peer, in one run."""
+    plans = plans_of(["tiny"], replace(Scope(), dtype="bfloat16"))
+    kept = Kept(None)
+    assert run(model, plans, kept)
+    methods = {about["method"] for about in kept.settings.values()}
+    assert methods == set(method_names())
+    for plan in plans:
+        rows = kept.rows[plan.mark(weights_key(model))]
+        assert len(rows) >= plan.questions
+        for row in rows.values():
+            assert row["exact"] in (0.0, 1.0) and row["tokens"] > 0
+            assert plan.peer is not None or plan.method == "token-bank" or row["tokens"] == plan.budget
+            json.dumps(row, allow_nan=False)
+
+
+def test_processes_ask_what_one_asks(model, tmp_path):
+    plans = [Plan("scenes", questions=24, budget=32, **SMALL), Plan("scenes", questions=8, method="topk", **SMALL)]
+    plans[1] = replace(plans[1], budget=32)
+    alone = Kept(None)
+    run(model, plans, alone)
+    file = tmp_path / "rows.jsonl"
+    for process in (1, 0):
+        assert run(model, plans, Kept(file, process), part=(process, 2))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.1.jsonl", "rows.jsonl"]
+    together = Kept(file)
+    for plan in plans:
+        mark = plan.mark(weights_key(model))
+        one, other = in_order(alone.rows[mark].values()), in_order(together.rows[mark].values())
+        assert [row["key"] for row in one] == [row["key"] for row in other]
+        assert [row["said"] for row in one] == [row["said"] for row in other]
+
+
+def test_images_are_drawn_ahead_and_once():
+    begun = []
+
+    def draw(pictures, index, segmented):
+        begun.append((index, segmented))
+        return lambda: Drawn(np.full((1, 1, 3), index, np.uint8), ())
+
+    def which(index):
+        return int(drawn(pictures, index).image[0, 0, 0])
+
+    pictures = ("scenes", "val", (256, 256))
+    drawn = Ahead(draw, [(pictures, i) for i in (0, 1, 3, 4)], ahead=2, segmented=True)
+    assert which(0) == 0 and [index for index, _ in begun] == [0, 1, 3]
+    assert which(1) == 1 and which(3) == 3 and [index for index, _ in begun] == [0, 1, 3, 4]
+    assert which(2) == 2 and which(4) == 4  # one that nobody expected
+    assert sorted(index for index, _ in begun) == [0, 1, 2, 3, 4] and all(cut for _, cut in begun)
+
+
+def test_chunks_are_whole_images():
+    for size in ((256, 256), (1024, 1024), (4096, 4096)):
+        assert chunk_size(size, torch.device("cpu")) % EACH == 0
+    assert chunk_size((4096, 4096), torch.device("cpu")) == EACH
+
+
+def test_rows_that_are_packed_are_read_but_not_added_to(model, tmp_path):
+    plain = tmp_path / "rows.jsonl"
+    rows = evaluate(model, "scenes", questions=4, budget=32, size=(256, 256), longest=4, workers=0, file=plain)
+    packed = tmp_path / "kept.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    (mark,) = Kept(packed).settings
+    assert in_order(Kept(packed).rows[mark].values()) == rows
+    packed.write_bytes(packed.read_bytes()[:-9])
+    with pytest.raises(OutputError, match="cannot go on from"):
+        Kept(packed)
+
+
+def test_what_the_file_knows_beside_answers(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    kept = Kept(file)
+    kept.add_model("w", {"tuned": {"method": "topk", "samples": 9}})
+    kept.add_model("w", {"tuned": {"method": "topk", "samples": 9}})
+    kept.add_cost({"cost": {"method": "topk"}, "per_second": 3.0})
+    again = Kept(file)
+    assert again.models == kept.models == {"w": {"weights": "w", "tuned": {"method": "topk", "samples": 9}}}
+    assert again.costs == kept.costs and len(file.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_suites_ask_every_family_alike(name):
+    plans = plans_of([name], Scope())
+    families = {
+        family: {plan.mark("") for plan in plans if plan.family == family} for family in ("scenes", "scene-text")
+    }
+    assert len(families["scenes"]) == len(families["scene-text"]) > 1
+    some = plans_of([name], Scope(methods=("topk",)))
+    assert {plan.method for plan in some} <= {"topk", "foveated-pyramid", "whole"}
+
+
+def test_the_main_table_has_every_method_at_the_budget():
+    plans = plans_of(["main"], Scope())
+    assert {plan.method for plan in plans} == set(method_names()) and {plan.budget for plan in plans} == {273, None}
+    assert all(plan.questions == 2000 for plan in plans) and len(plans) == 3 * len(method_names())
+    assert {plan.method for plan in plans if plan.budget is None} == {
+        "whole",
+        "peers/fastv",
+        "peers/pyramiddrop",
+        "peers/sparsevlm",
+        "peers/dyrate",
+        "peers/variable",
+        "peers/combined",
+    }
+
+
+def test_coverage_is_measured_for_the_first(model, asked, monkeypatch):
+    monkeypatch.setattr(answers, "COVERED", 2)
+    plan = Plan("scenes", method="topk", budget=64, **SMALL)
+    rows = answered(model, plan, Chunk(model, asked, plan.size), range(4))
+    assert [row.get("covered") for row in rows] == [0.25, 0.25, None, None]

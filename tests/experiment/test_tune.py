@@ -1,0 +1,129 @@
+"""A reader for each method: it learns from the method's own tokens, the scorer is left alone, all see the same."""
+
+import copy
+
+import pytest
+import torch
+
+from homunculus.errors import ModelError
+from homunculus.eval.plans import Plan, method_names, weights_key
+from homunculus.eval.rows import Kept
+from homunculus.eval.suites import own_budget
+from homunculus.model.config import tiny
+from homunculus.model.vlm import CompactVLM
+from homunculus.train import fair, tune
+from homunculus.train.fair import known_reader, run_tuned
+from homunculus.train.pool import Pool
+from homunculus.train.tune import EACH, OwnTokens, Tuning, tuned
+
+SIDE = 320  # 400 leaves: as many as `variable` may ask for
+SMALL = {"size": (SIDE, SIDE), "how": {"longest": 4}}
+FEW = Tuning(samples=2 * EACH, batch=EACH)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with Pool({"scenes": 1.0}, size=(SIDE, SIDE), capacity=4, renewed=0) as pool:
+        pool.fill()
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(1)
+    return CompactVLM(tiny()).eval()
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_every_method_teaches_encoder_and_decoder(model, pool, method):
+    own = copy.deepcopy(model).train()
+    loss = OwnTokens(own, [pool], method, own_budget(method, 64), EACH)
+    value, about = loss(0)
+    value.backward()
+    assert value.isfinite() and about["samples"] == EACH
+    for part in (own.encoder.patch_embedding, own.encoder.blocks, own.decoder.layers):
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in part.parameters())
+        assert any(p.grad.abs().sum() > 0 for p in part.parameters())
+    assert all(parameter.grad is None for parameter in own.scorer.parameters())
+
+
+@pytest.mark.parametrize("method", ["whole", "peers/fastv", "peers/tome", "topk"])
+def test_what_is_learnt_from_is_what_is_answered_from(model, pool, method):
+    """The memory of a step is the one that a reader of that method answers from."""
+    from homunculus.peers.reading import read_with
+    from homunculus.train.score import predicted
+
+    samples = pool.draw(EACH, 0, EACH)
+    with torch.no_grad():
+        density = predicted(model, samples)
+        memory = OwnTokens(model, [pool], method, own_budget(method, 64), EACH).memory(samples, density, 0)
+        written = model.decoder.write(memory, samples.question, 4)
+        texts = [question.text for question in pool.asked(samples)]
+        images = samples.images.repeat_interleave(EACH, 0)
+        if method == "topk":
+            from homunculus.model.answer import answer
+
+            said = [one.text for one in answer(model, images, texts, budget=64, allocator="topk", longest=4)]
+            assert [model.tokenizer.decode(letters) for letters in written.letters.tolist()] == said
+            return
+        read = read_with(model, method.removeprefix("peers/"), images, texts, own_budget(method, 64), longest=4)
+    assert torch.allclose(written.probabilities, read.written.probabilities, rtol=1e-3)
+    assert written.letters.equal(read.written.letters)
+
+
+def test_only_the_reader_changes(model, pool):
+    before = copy.deepcopy(model.state_dict())
+    other, about = tuned(model, "topk", 64, [pool], FEW)
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+    changed = {name.split(".")[0] for name, value in other.state_dict().items() if not value.equal(before[name])}
+    assert changed == {"encoder", "decoder"} and not other.training
+    assert about["tuned"]["samples"] == FEW.samples and about["tuned"]["equal"] == "samples"
+    again, _ = tuned(model, "topk", 64, [pool], FEW)
+    assert weights_key(again) == weights_key(other)
+
+
+def test_seconds_decide_the_steps(model, pool, monkeypatch):
+    monkeypatch.setattr(tune, "steps_in", lambda *_: 3)
+    _, about = tuned(model, "topk", 64, [pool], Tuning(batch=EACH, samples=EACH, seconds=0.5))
+    assert about["tuned"]["equal"] == "seconds" and about["tuned"]["samples"] == 3 * EACH
+
+
+def test_steps_are_counted_by_the_clock(model, pool, monkeypatch):
+    own = copy.deepcopy(model)
+    loss = OwnTokens(own, [pool], "topk", 64, EACH)
+    now = [0.0]
+
+    def tick():
+        now[0] += 0.25
+        return now[0]
+
+    monkeypatch.setattr(tune.time, "perf_counter", tick)
+    reader = list(own.decoder.parameters())
+    assert tune.steps_in(loss, reader, Tuning(batch=EACH, seconds=30.0)) == 120
+    assert all(parameter.grad is None for parameter in reader)
+
+
+def test_rows_say_whose_they_are_and_are_not_made_again(model, tmp_path, monkeypatch):
+    plans = [
+        Plan("scenes", questions=4, method=method, budget=64, **SMALL) for method in ("topk", "uniform", "peers/tome")
+    ]
+    file, lines = tmp_path / "rows.jsonl", []
+    assert run_tuned(model, plans, Kept(file), FEW, images=4, say=lines.append)
+    kept = Kept(file)
+    assert len(kept.models) == 3 and len(lines) == 3
+    for plan in plans:
+        weights = known_reader(kept, weights_key(model), plan.method, 64, FEW)
+        assert kept.models[weights]["tuned"]["method"] == plan.method
+        assert len(kept.rows[plan.mark(weights)]) == 4 and not kept.rows[plan.mark(weights_key(model))]
+    assert known_reader(kept, "others", "topk", 64, FEW) is None
+    assert known_reader(kept, weights_key(model), "topk", 64, Tuning(samples=4 * EACH, batch=EACH)) is None
+    monkeypatch.setattr(fair, "tuned", None)  # nothing is tuned
+    before, ticks = file.read_text(), []
+    assert run_tuned(model, plans, Kept(file), FEW, tick=lambda plan, questions: ticks.append(questions))
+    assert file.read_text() == before and ticks == [4, 4, 4]
+    assert not run_tuned(model, [Plan("scenes", method="v1", **SMALL)], Kept(None), FEW, until=0.0)
+
+
+def test_batches_are_whole_images():
+    with pytest.raises(ModelError, match="multiple of 8"):
+        Tuning(batch=12)
