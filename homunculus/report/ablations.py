@@ -1,0 +1,134 @@
+"""One thing changed at a time: every way of asking that differs from the main one by an option or by its relevance.
+
+Ways are grouped by what differs, so a new option gets a table of its own without a word here.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from homunculus.report.blocks import Block, Heading, Table, Text
+from homunculus.report.numbers import Found, number, percent, points
+from homunculus.report.sheet import ARMS, WHOLE, Arm, Way, said
+from homunculus.report.tables import asked_families, ranked
+
+LOOKING = {"looks", "combine", "progressive", "budgets", "threshold"}
+SPOILT = re.compile(r"(hit|moved)-(\d+)")
+TITLES = {
+    "hit": "How wrong relevance may be: the true region, wrong on purpose",
+    "moved": "How far relevance may be off: the true region, displaced",
+    "relevance": "What relevance is made of",
+    "looks": "Looking again",
+    "size": "Size of the image",
+}
+
+
+def differs_in(way: Way, arm: Arm) -> str | None:
+    """The one thing in which a way differs from the main one; None where it is the main one, or differs in more."""
+    found = []
+    if way.size != arm.sheet.size:
+        found.append("size")
+    if way.relevance != "predicted":
+        spoilt = SPOILT.fullmatch(way.relevance)
+        found.append(spoilt[1] if spoilt else "turns" if way.relevance == "first-turn" else "relevance")
+    if options := set(way.options):
+        found.append("looks" if options <= LOOKING else " and ".join(sorted(options)))
+    return found[0] if len(found) == 1 else None
+
+
+def groups(arm: Arm) -> dict[str, list[Way]]:
+    """Ways by what differs, each once (families aside), in the order of the file."""
+    named: dict[str, dict[tuple, Way]] = defaultdict(dict)
+    for way in arm.ways():
+        what = differs_in(way, arm)
+        usual = way.budget in (arm.sheet.budget, None) or way.method == WHOLE
+        if what and what != "turns" and way.split == "test-iid" and usual:
+            named[what].setdefault((way.method, way.relevance, way.how, way.size), way)
+    return {what: list(ways.values()) for what, ways in named.items()}
+
+
+def changed(arm: Arm, way: Way, families: Sequence[str]) -> Found:
+    return arm.find(way.method, families, relevance=way.relevance, how=way.how, size=way.size)
+
+
+def long_table(arm: Arm, ways: Sequence[Way]) -> Table:
+    """A line for each change, after the method's line in the main table, with the paired difference to it."""
+    families = asked_families(arm)
+    order = ranked(arm)
+    lines = []
+    for name in sorted({way.method for way in ways}, key=lambda own: (order.index(own) if own in order else 99, own)):
+        usual = arm.find(name, families)
+        lines.append([f"`{name}`", "as in the main table", *_line(arm.find(name, [f]) for f in families), *_all(usual)])
+        for way in sorted((way for way in ways if way.method == name), key=_order):
+            own = changed(arm, way, families)
+            each = _line(changed(arm, way, [family]) for family in families)
+            lines.append([f"`{name}`", value_of(way, arm), *each, *_all(own, usual)])
+    return Table(["method", "changed", *families, "all", "tokens", "change, points"], lines)
+
+
+def _line(found: Iterable[Found]) -> list[str]:
+    return [percent(one.exact) for one in found]
+
+
+def _all(own: Found, usual: Found | None = None) -> list[str]:
+    return [percent(own.exact), number(own.average("tokens"), 0), points(own.against(usual)) if usual else points(None)]
+
+
+def _order(way: Way) -> tuple:
+    values = tuple(
+        (name, value if isinstance(value, (int, float)) else 0, str(value)) for name, value in way.options.items()
+    )
+    return way.size, way.relevance, values
+
+
+def value_of(way: Way, arm: Arm) -> str:
+    """What differs, in words."""
+    if way.size != arm.sheet.size:
+        return f"{way.size[0]} × {way.size[1]} px"
+    return way.relevance if way.relevance != "predicted" else said(way.options)
+
+
+def spoilt_rates(arm: Arm, kind: str) -> list[int]:
+    """The rates or distances there are, from the truth to the worst."""
+    there = {int(own[2]) for way in arm.ways() if (own := SPOILT.fullmatch(way.relevance)) and own[1] == kind}
+    return sorted(there, reverse=kind == "hit")
+
+
+def spoilt_table(arm: Arm, kind: str, ways: Sequence[Way]) -> Table:
+    """A line per method, a column per rate, and what is lost from the first to the last, paired."""
+    families, rates = asked_families(arm), spoilt_rates(arm, kind)
+    methods = {way.method for way in ways}
+    lines = []
+    for name in [own for own in ranked(arm) if own in methods] + sorted(methods - set(ranked(arm))):
+        found = [arm.find(name, families, relevance=f"{kind}-{rate}") for rate in rates]
+        pair = found[-1].against(found[0]) if len(found) > 1 else None
+        lines.append([f"`{name}`", *(percent(one.exact) for one in found), points(pair)])
+    unit = "hits" if kind == "hit" else "leaves off"
+    columns = [f"{rate} % {unit}" if kind == "hit" else f"{rate} {unit}" for rate in rates]
+    return Table(["method", *columns, "last − first, points"], lines)
+
+
+def forgiving(arm: Arm) -> tuple[Found, Found, float] | None:
+    """The allocator that loses least from a perfect scorer to the worst one: both rows and the difference."""
+    rates = spoilt_rates(arm, "hit")
+    if len(rates) < 2:
+        return None
+    families = asked_families(arm)
+    best = None
+    for name in arm.methods():
+        first, last = (arm.find(name, families, relevance=f"hit-{rate}") for rate in (rates[0], rates[-1]))
+        pair = last.against(first)
+        if pair is not None and (best is None or pair.first > best[2]):
+            best = first, last, pair.first
+    return best
+
+
+def ablation_sections(arm: Arm) -> list[Block]:
+    """A table for everything that was changed alone."""
+    blocks: list[Block] = []
+    for what, ways in groups(arm).items():
+        table = spoilt_table(arm, what, ways) if what in ("hit", "moved") else long_table(arm, ways)
+        blocks += [Heading(TITLES.get(what, what.replace("_", " ").capitalize()), 3), table]
+    if blocks:
+        blocks[:0] = [Heading("One thing changed at a time"), Text(f"Exact answers in percent, {ARMS[arm.name]}.")]
+    return blocks

@@ -1,0 +1,309 @@
+"""The decision rules of docs/predictions.md, applied to paired differences and measured speeds.
+
+A rule holds, does not hold, or cannot be told because rows are missing; nothing is guessed. How the rules are read
+where they leave room:
+
+    beats by at least p     the mean difference is at least p points and its 95 % interval excludes 0
+    a loss of less than p   the mean difference is above -p points, on every family
+    within p                the mean difference is between -p and p points, on all families together
+    times as fast           questions per second against topk at the main budget; fewer tokens may make it fast
+    more than 1 point       over all families together
+    everything within 2     no allocator beats the better of topk and stratified by more, over all families
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from homunculus.eval.statistics import holm
+from homunculus.report.numbers import Found, Paired, chance, number, points, signed
+from homunculus.report.sheet import BUDGET, THREE, WHOLE, Arm, Sheet
+
+OURS, BASE = "foveated-pyramid", "topk"
+DECIDE = ("pyramid", "log-polar-rings", OURS)
+SIMPLEST = ("topk", "stratified")
+BASELINES = ("uniform", "random", "topk", "stratified")
+OUTCOMES = {True: "holds", False: "does not hold", None: "cannot be told"}
+ENOUGH = 0.05
+
+
+class Claim(NamedTuple):
+    """True, False, or None where rows are missing; the numbers it rests on; what is missing."""
+
+    holds: bool | None
+    numbers: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+class Verdict(NamedTuple):
+    """A rule, in words, and what came of it."""
+
+    name: str
+    rule: str
+    claim: Claim
+
+    @property
+    def outcome(self) -> str:
+        return OUTCOMES[self.claim.holds]
+
+
+class Decision(NamedTuple):
+    """GO (True), NO-GO (False) or neither yet (None), every rule, and which allocator becomes the default."""
+
+    arm: Arm
+    go: bool | None
+    verdicts: tuple[Verdict, ...]
+    default: str | None
+    why: str
+
+    @property
+    def provisional(self) -> bool:
+        """The rules ask for methods tuned on equal samples; without such rows others speak, for now."""
+        return self.arm.name != "tuned"
+
+    @property
+    def word(self) -> str:
+        return {True: "GO", False: "NO-GO", None: "Not decided"}[self.go]
+
+
+# ------------------------------------------------------------------------------------------------------ claims
+
+
+def all_of(claims: Iterable[Claim]) -> Claim:
+    """False as soon as one is, whatever is missing.
+
+    >>> all_of([Claim(None), Claim(False)]).holds, all_of([Claim(None), Claim(True)]).holds
+    (False, None)
+    """
+    claims = tuple(claims)
+    every = [claim.holds for claim in claims]
+    holds = False if False in every else None if None in every else True
+    told = [claim for claim in claims if claim.holds is False] if holds is False else claims  # what made it fail
+    return _together(told, holds)
+
+
+def any_of(claims: Iterable[Claim]) -> Claim:
+    """True as soon as one is.
+
+    >>> any_of([Claim(None), Claim(True)]).holds, any_of([Claim(None), Claim(False)]).holds
+    (True, None)
+    """
+    claims = tuple(claims)
+    every = [claim.holds for claim in claims]
+    holds = True if True in every else None if None in every else False
+    told = [claim for claim in claims if claim.holds] if holds else claims  # what made it hold is enough
+    return _together(told, holds)
+
+
+def not_(claim: Claim) -> Claim:
+    return claim._replace(holds=None if claim.holds is None else not claim.holds)
+
+
+def _together(claims: Sequence[Claim], holds: bool | None) -> Claim:
+    numbers = dict.fromkeys(text for claim in claims for text in claim.numbers)
+    missing = dict.fromkeys(text for claim in claims for text in claim.missing) if holds is None else ()
+    return Claim(holds, tuple(numbers), tuple(missing))
+
+
+def beats(first: Found, second: Found, at_least: float, more: bool = False) -> Claim:
+    """By so many points (or `more` than that), and more than chance would."""
+    pair, claim = _pair(first, second)
+    if pair is None:
+        return claim
+    enough = pair.difference > at_least if more else pair.difference >= at_least
+    return claim._replace(holds=enough and pair.low > 0)
+
+
+def loses_less(first: Found, second: Found, than: float) -> Claim:
+    """A loss smaller than so many points; a gain is one."""
+    pair, claim = _pair(first, second)
+    if pair is None:
+        return claim
+    return _sure(claim._replace(holds=pair.difference > -than), pair.low <= -than < pair.difference)
+
+
+def within(first: Found, second: Found, bound: float) -> Claim:
+    pair, claim = _pair(first, second)
+    if pair is None:
+        return claim
+    inside = abs(pair.difference) <= bound
+    return _sure(claim._replace(holds=inside), inside and max(-pair.low, pair.high) > bound)
+
+
+def _sure(claim: Claim, reaches: bool) -> Claim:
+    """Closeness is read from the mean; where the interval goes beyond the bound, that is said."""
+    return claim._replace(numbers=(f"{claim.numbers[0]} (the interval reaches beyond)",)) if reaches else claim
+
+
+def _pair(first: Found, second: Found) -> tuple[Paired | None, Claim]:
+    pair = first.against(second) if first and second else None
+    if pair is not None:
+        text = f"{first.on}: {first.name} − {second.name} = {points(pair)}"
+        return pair, Claim(None, (text,))
+    lacking = tuple(found.label for found in (first, second) if not found)
+    return None, Claim(None, (), lacking or (f"questions asked of both {first.label} and {second.label}",))
+
+
+def faster(arm: Arm, method: str, budget: int, than: str, times: float) -> Claim:
+    """So many times the questions per second of another method at the main budget."""
+    own, other = arm.cost(method, budget), arm.cost(than)
+    if own is None or other is None:
+        lacking = [(method, budget)] * (own is None) + [(than, arm.sheet.budget)] * (other is None)
+        return Claim(None, (), tuple(f"the cost of `{name}` {tokens}" for name, tokens in lacking))
+    ratio = own["per_second"] / other["per_second"]
+    return Claim(ratio >= times, (f"speed: `{method}` {budget} / `{than}` {arm.sheet.budget} = {number(ratio, 2)}",))
+
+
+def faster_without_loss(arm: Arm, method: str, times: float, loss: float) -> Claim:
+    """At some budget no larger than the main one: so many times as fast as topk, losing less than so much anywhere."""
+    budgets = [tokens for tokens in arm.budgets(method) if tokens < arm.sheet.budget]
+    if not budgets:
+        return Claim(None, (), (f"`{method}` with fewer than {arm.sheet.budget} tokens",))
+    return any_of(
+        all_of(
+            [
+                faster(arm, method, tokens, BASE, times),
+                *(loses_less(arm.find(method, [f], budget=tokens), arm.find(BASE, [f]), loss) for f in THREE),
+            ]
+        )
+        for tokens in budgets
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ rules
+
+
+def on(arm: Arm, method: str, family: str, at_least: float, against: str = BASE) -> Claim:
+    return beats(arm.find(method, [family]), arm.find(against, [family]), at_least)
+
+
+def tier_1(arm: Arm) -> Claim:
+    wins = [on(arm, method, family, 3) for method in DECIDE for family in THREE]
+    return any_of([*wins, *(faster_without_loss(arm, method, 2, 2) for method in DECIDE)])
+
+
+def tier_2(arm: Arm) -> Claim:
+    wins = all_of([on(arm, OURS, "documents", 5), on(arm, OURS, "scenes", 3)])
+    return any_of([wins, faster_without_loss(arm, OURS, 3, 1)])
+
+
+def tier_3(arm: Arm) -> Claim:
+    """At one budget: ahead of every baseline on every family, and twice as fast as each of them."""
+    return any_of(_tier_3_at(arm, tokens) for tokens in _up_to_main(arm))
+
+
+def _up_to_main(arm: Arm) -> list[int]:
+    budgets = {tokens for tokens in arm.budgets(OURS) if tokens <= arm.sheet.budget}
+    return sorted(budgets | {arm.sheet.budget})
+
+
+def _tier_3_at(arm: Arm, tokens: int) -> Claim:
+    claims = []
+    for family, least in zip(THREE, (7, 5, 5), strict=True):
+        ours = arm.find(OURS, [family], budget=tokens)
+        peer = best_peer(arm, family)
+        others = [arm.find(name, [family]) for name in BASELINES] + [peer or Found("peers", "any peer", family, {})]
+        claims += [beats(ours, other, least) for other in others]
+    rivals = dict.fromkeys([*BASELINES, *(peer.method for f in THREE if (peer := best_peer(arm, f)))])
+    return all_of([*claims, *(faster(arm, OURS, tokens, name, 2) for name in rivals)])
+
+
+def best_peer(arm: Arm, family: str) -> Found | None:
+    """The published method with the most exact answers on a family."""
+    found = [one for name in arm.peers() if (one := arm.find(name, [family]))]
+    return max(found, key=lambda one: one.average("exact") or 0.0) if found else None
+
+
+def multi_scale_fails(arm: Arm) -> Claim:
+    close = within(arm.find("pyramid"), arm.find(BASE), 1)
+    return all_of([close, not_(faster_without_loss(arm, "pyramid", 2, 1))])
+
+
+def segmentation_fails(arm: Arm) -> Claim:
+    claim = on(arm, "atlas", "documents", 5)
+    p = corrected(arm, ["documents"]).get("atlas")
+    if claim.holds and p is not None and p >= ENOUGH:
+        claim = claim._replace(holds=False)
+    return not_(claim)._replace(numbers=tuple(f"{text}, corrected p {chance(p)}" for text in claim.numbers))
+
+
+def simplest_wins(arm: Arm) -> Claim:
+    simple = simplest(arm)
+    if simple is None:
+        return Claim(None, (), tuple(arm.find(name).label for name in SIMPLEST if not arm.find(name)))
+    others = [arm.find(name) for name in arm.allocators() if name not in SIMPLEST]
+    others += [arm.find(name) for name in DECIDE if name not in arm.allocators()]
+    rivals = [one for one in others if one]
+    claims = [not_(beats(one, simple, 2, more=True)) for one in rivals]
+    lacking = tuple(one.label for one in others if not one)
+    best = max(rivals, key=lambda one: one.average("exact") or 0.0, default=None)
+    told = () if best is None else _pair(best, simple)[1].numbers
+    every = all_of([*claims, *([Claim(None, (), lacking)] if lacking else [])])
+    return every._replace(numbers=tuple(f"the best: {text}" for text in told))
+
+
+def simplest(arm: Arm) -> Found | None:
+    """The better of topk and stratified over all families; both are needed to tell."""
+    found = [arm.find(name) for name in SIMPLEST]
+    return max(found, key=lambda one: one.average("exact") or 0.0) if all(found) else None
+
+
+def go(arm: Arm) -> Claim:
+    return all_of([tier_2(arm), beats(arm.find(OURS), arm.find("pyramid"), 1, more=True)])
+
+
+RULES = (
+    ("tier 1", "one of `pyramid`, `log-polar-rings`, `foveated-pyramid` beats `topk` by at least 3 points on a "
+     "dataset, or is at least twice as fast at a loss of less than 2", tier_1),
+    ("tier 2", "`foveated-pyramid` beats `topk` by at least 5 points on documents and 3 on scenes, "
+     "or is at least three times as fast at a loss of less than 1", tier_2),
+    ("tier 3", "it beats every baseline (`uniform`, `random`, `topk`, `stratified`, the best peer) by at least 7, 5 "
+     "and 5 points on documents, scenes and scene text, and is at least twice as fast", tier_3),
+    ("multi-scale has not earned its keep", "`pyramid` within 1 point of `topk` and less than twice as fast",
+     multi_scale_fails),
+    ("segmentation is not worth its cost", "`atlas` less than 5 points over `topk` on documents", segmentation_fails),
+    ("the simplest becomes the default", "everything within 2 points: `topk` or `stratified`", simplest_wins),
+    ("GO", "tier 2 holds and `foveated-pyramid` beats `pyramid` by more than 1 point; otherwise NO-GO", go),
+)  # fmt: skip
+
+
+def deciding_arm(sheet: Sheet) -> Arm:
+    """Tuned on equal samples; where there are no such rows, the first arm there is says what it can."""
+    arms = {arm.name: arm for arm in sheet.arms}
+    return next(arms[name] for name in ("tuned", "zero-shot", "seconds") if name in arms)
+
+
+def at_main_budget(arm: Arm, claim: Claim) -> Claim:
+    """Rules and predictions are about 273 tokens: rows with others tell nothing of them."""
+    return claim if arm.sheet.budget == BUDGET else Claim(None, claim.numbers, (f"methods with {BUDGET} tokens",))
+
+
+def decide(sheet: Sheet, arm: Arm | None = None) -> Decision:
+    """Every rule, in the order of docs/predictions.md."""
+    arm = arm or deciding_arm(sheet)
+    verdicts = tuple(Verdict(name, rule, at_main_budget(arm, function(arm))) for name, rule, function in RULES)
+    default, why = default_allocator(arm, verdicts[-2].claim)
+    return Decision(arm, verdicts[-1].claim.holds, verdicts, default, why)
+
+
+def default_allocator(arm: Arm, simple_rule: Claim) -> tuple[str | None, str]:
+    """Which allocator becomes the default by these rules, and why, in one sentence."""
+    simple = simplest(arm)
+    if simple is None or simple_rule.holds is None:
+        return None, f"rows are missing: {'; '.join(simple_rule.missing)}"
+    name = simple.method
+    if simple_rule.holds:
+        return name, f"no allocator beats `{name}` by more than 2 points, so the simplest is the default"
+    wins = [(pair.difference, own) for own in DECIDE if (pair := arm.find(own).against(simple)) and pair.low > 0]
+    if wins:
+        gain, best = max(wins)
+        return best, f"of the three that decide, `{best}` has the largest lead over `{name}`: {signed(gain)} points"
+    why = "what an exploratory method wins has to be won again on fresh questions"
+    return name, f"none of the three that decide beats `{name}`; {why}"
+
+
+def corrected(arm: Arm, families: Sequence[str] = THREE) -> dict[str, float]:
+    """p-values against topk of every method that does not decide, after Holm."""
+    names = [name for name in arm.methods() if name not in (*DECIDE, BASE, WHOLE)]
+    pairs = {name: arm.find(name, families).against(arm.find(BASE, families)) for name in names}
+    known = {name: pair.p for name, pair in pairs.items() if pair is not None}
+    return dict(zip(known, holm(list(known.values())), strict=True))

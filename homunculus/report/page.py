@@ -1,0 +1,260 @@
+"""The page: what was decided first, then why, then everything it rests on."""
+
+import html
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from homunculus import __version__
+from homunculus.eval.statistics import RESAMPLES
+from homunculus.report.ablations import ablation_sections, forgiving, spoilt_rates
+from homunculus.report.blocks import Block, Box, Drawing, Folded, Heading, Table, Text, marked, to_html
+from homunculus.report.charts import against_budget, against_cost, against_hits, differences
+from homunculus.report.decision import BASE, Claim, Decision, decide
+from homunculus.report.heat import FEWEST, PARTS, heat_maps
+from homunculus.report.numbers import NONE, SKETCH, listed, number
+from homunculus.report.open_questions import NOT_MEASURED, open_questions
+from homunculus.report.predictions import outcomes
+from homunculus.report.sheet import ARMS, BUDGET, SHORT, Arm, Sheet
+from homunculus.report.style import CSS, FRAME, SCRIPT
+from homunculus.report.tables import MARK, asked_families, budgets_table, method_sections, other_sections
+
+MOST_NUMBERS = 9  # of a rule; the others are counted
+
+
+def document(sheet: Sheet, examples: Sequence[Block] = (), command: str = "homunculus report") -> list[Block]:
+    """Every block of the page, in order."""
+    decision = decide(sheet)
+    arms = [decision.arm, *(arm for arm in sheet.arms if arm.name != decision.arm.name)]  # who is asked first
+    blocks: list[Block] = [
+        Heading(f"Which way of spending {sheet.budget} tokens is best?", 1),
+        Text(_lead(sheet), "lead"),
+        Box(decision.word, _headline(decision)),
+        *_rules(sheet, decision),
+        *_predictions(arms),
+        *_questions(arms),
+        *_methods(sheet, decision.arm),
+        *_budgets(sheet),
+        *_costs(sheet),
+    ]
+    for arm in arms:
+        blocks += _ablations(arm)
+    for arm in arms:
+        blocks += other_sections(arm)
+    blocks += _maps(decision.arm)
+    return [*blocks, *examples, *_measured(sheet, command)]
+
+
+def to_page(blocks: Sequence[Block]) -> str:
+    """One file that needs nothing else: style, script and pictures are in it."""
+    title = next(block.text for block in blocks if isinstance(block, Heading))
+    heads = [block for block in blocks if isinstance(block, Heading) and block.level == 2]
+    links = "".join(f'<a href="#{head.anchor}">{marked(head.text)}</a>' for head in heads)
+    at = next((i + 1 for i, block in enumerate(blocks) if isinstance(block, Box)), 1)
+    body = f"{to_html(blocks[:at])}\n<nav>{links}</nav>\n{to_html(blocks[at:])}"
+    return FRAME.format(title=html.escape(title), css=CSS, script=SCRIPT, body=body)
+
+
+# ------------------------------------------------------------------------------------------------------ sections
+
+
+def _lead(sheet: Sheet) -> str:
+    methods = {way.method for way in sheet.ways}
+    questions = {key for rows in sheet.ways.values() for key in rows}
+    return (
+        f"{len(methods)} methods, {_grouped(len(questions))} questions on {listed(sheet.families)}, "
+        f"{_grouped(sheet.answers())} answers. The rules were written down before the first of them."
+    )
+
+
+def _headline(decision: Decision) -> list[str]:
+    lines = []
+    if decision.provisional:
+        lines.append(
+            "**Provisional.** The rules ask for every method tuned on equally many samples, and there are no such rows "
+            f"yet: what follows is {ARMS[decision.arm.name]}."
+        )
+    tiers = [f"{verdict.name} {verdict.outcome}" for verdict in decision.verdicts[:3]]
+    lines.append(f"By the rules fixed beforehand: {'; '.join(tiers)}.")
+    if decision.go is None:
+        lines.append(f"Still needed: {_some(decision.verdicts[-1].claim.missing)}.")
+    name = f"`{decision.default}`" if decision.default else "not decided"
+    return [*lines, f"Default allocator: **{name}**; {decision.why}."]
+
+
+def _rules(sheet: Sheet, decision: Decision) -> list[Block]:
+    lead = (
+        "Differences are paired by question, on `test-iid`, in points of exact answers, and count only if their 95 % "
+        f"interval excludes 0. Rows used: {ARMS[decision.arm.name]}, {sheet.budget} tokens unless a number says "
+        "otherwise."
+    )
+    blocks: list[Block] = [Heading("The decision"), Text(lead)]
+    if sheet.budget != BUDGET:
+        text = f"The rules are about {BUDGET} tokens and these rows have {sheet.budget}: read this as a rehearsal."
+        blocks.append(Text(text, "warning"))
+    blocks.append(_rule_table(decision))
+    others = [arm for arm in sheet.arms if arm.name != decision.arm.name]
+    return blocks + [
+        Folded(
+            f"The same rules on other rows, which do not decide: {ARMS[arm.name]}", [_rule_table(decide(sheet, arm))]
+        )
+        for arm in others
+    ]
+
+
+def _rule_table(decision: Decision) -> Table:
+    lines = [[v.name, v.outcome, v.rule, _evidence(v.claim)] for v in decision.verdicts]
+    return Table(["", "outcome", "rule", "numbers"], lines, prose=True)
+
+
+def _evidence(claim: Claim) -> str:
+    """The numbers a claim rests on, one under another, and what it lacks."""
+    lines = list(claim.numbers[:MOST_NUMBERS])
+    if len(claim.numbers) > MOST_NUMBERS:
+        lines.append(f"and {len(claim.numbers) - MOST_NUMBERS} more")
+    if claim.holds is None and claim.missing:
+        lines.append(f"missing: {_some(claim.missing)}")
+    return "\n".join(lines) or NONE
+
+
+def _some(missing: Sequence[str], most: int = 4) -> str:
+    rest = [f"{len(missing) - most} more"] if len(missing) > most else []
+    return listed([*missing[:most], *rest])
+
+
+def _first_told(arms: Sequence[Arm], ask: Callable[[Arm], Sequence[Any]], told: Callable[[Any], bool]) -> list[Any]:
+    """For each of several things, what the first arm says of it that can tell: (arm, answer)."""
+    said = [[(arm, one) for one in ask(arm)] for arm in arms]
+    return [next((pair for pair in column if told(pair[1])), column[0]) for column in zip(*said, strict=True)]
+
+
+def _predictions(arms: Sequence[Arm]) -> list[Block]:
+    found = _first_told(arms, outcomes, lambda one: one.claim.holds is not None)
+    lines = [
+        [one.name, one.outcome, one.text, _evidence(one.claim), _rows_of(arm, one.claim.holds)] for arm, one in found
+    ]
+    lead = (
+        "As written in docs/predictions.md before the first row. A predicted number is met where the 95 % interval "
+        "contains it."
+    )
+    return [
+        Heading("Predictions"),
+        Text(lead),
+        Table(["", "outcome", "prediction", "numbers", "rows"], lines, prose=True),
+    ]
+
+
+def _rows_of(arm: Arm, told: object) -> str:
+    return NONE if told is None else SHORT[arm.name]
+
+
+def _questions(arms: Sequence[Arm]) -> list[Block]:
+    found = _first_told(arms, open_questions, lambda one: one.sentence != NOT_MEASURED)
+    lines = [
+        [one.question, one.sentence, one.row if one.row == NONE else f"{one.row}; {SHORT[arm.name]}"]
+        for arm, one in found
+    ]
+    return [Heading("Open questions"), Table(["question", "answer", "row"], lines, prose=True)]
+
+
+def _methods(sheet: Sheet, arm: Arm) -> list[Block]:
+    blocks: list[Block] = [Heading("Every method")]
+    if picture := differences(arm):
+        caption = f"Exact answers over `{BASE}` on {listed(asked_families(arm))} together, {ARMS[arm.name]}."
+        blocks.append(Drawing([picture], caption, "wide"))
+    keys = (
+        f"{MARK} decides; p-values of all others are corrected after Holm. **retained**: share of full-resolution "
+        "accuracy; **covered**: pixels inside some cell; **fine**: inside a cell of level 1 or less; **hit**: "
+        "relevance peaks in the true region; **cell**: the cell that scores highest lies in it. Click on a head to "
+        "sort."
+    )
+    return [*blocks, *method_sections(sheet), Text(keys, "note")]
+
+
+def _budgets(sheet: Sheet) -> list[Block]:
+    blocks: list[Block] = []
+    for arm in sheet.arms:
+        table = budgets_table(arm)
+        if table is None:
+            continue
+        drawn = [against_budget(arm), *(against_budget(arm, family) for family in asked_families(arm))]
+        caption = f"Exact answers against tokens, {ARMS[arm.name]}; bands are 95 % intervals."
+        pictures = [picture for picture in drawn if picture]
+        blocks += [*([Drawing(pictures, caption)] if pictures else []), table]
+    return [Heading("Budgets"), *blocks] if blocks else []
+
+
+def _costs(sheet: Sheet) -> list[Block]:
+    found = [(arm, picture) for arm in sheet.arms if (picture := against_cost(arm))]
+    note = "every budget of every method; dashed: the Pareto front, which nothing beats in both"
+    drawings = [
+        Drawing([picture], f"Exact answers against time, {ARMS[arm.name]}: {note}.", "wide") for arm, picture in found
+    ]
+    return [Heading("Cost"), *drawings] if drawings else []
+
+
+def _ablations(arm: Arm) -> list[Block]:
+    blocks = ablation_sections(arm)
+    picture = against_hits(arm, spoilt_rates(arm, "hit"))
+    best = forgiving(arm)
+    if picture and best:
+        text = f"Most is right at the lowest rate with {best[1].name.partition(',')[0]}: {number(best[2])} % exact."
+        blocks[2:2] = [Drawing([picture], f"Exact answers as relevance is spoilt on purpose. {text}", "one")]
+    return blocks
+
+
+def _maps(arm: Arm) -> list[Block]:
+    pictures = heat_maps(arm)
+    caption = (
+        f"Exact answers by place of the answer, {PARTS} by {PARTS} parts of the image, all families, {ARMS[arm.name]}; "
+        f"parts with fewer than {FEWEST} questions are left empty."
+    )
+    return [Heading("Where on the page"), Drawing(pictures, caption, "maps")] if pictures else []
+
+
+def _measured(sheet: Sheet, command: str) -> list[Block]:
+    """Commands, devices, versions, dates, and the time all of it took."""
+    devices = dict.fromkeys(line["device"] for line in sheet.costs if line.get("device"))
+    torches = dict.fromkeys(line["torch"] for line in sheet.costs if line.get("torch"))
+    dates = sorted({line["date"] for line in sheet.costs if line.get("date")})
+    tuned = sum((model.get("tuned") or {}).get("seconds") or 0.0 for model in sheet.models.values())
+    answering, known = _answering(sheet)
+    lines = [
+        ["command", f"`{command}`"],
+        ["answers", f"{_grouped(sheet.answers())} of {len(sheet.ways)} ways of asking, in {sheet.dtype}"],
+        ["images", f"{sheet.size[0]} × {sheet.size[1]} px unless said otherwise"],
+        ["speed and memory", f"{sheet.device or 'not measured'}, {sheet.measured_in or NONE}"],
+        ["devices", listed(list(devices)) or NONE],
+        ["versions", f"homunculus {__version__}" + (f", torch {listed(list(torches))}" if torches else "")],
+        ["dates", " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else NONE],
+        ["time of tuning", f"{tuned / 60:.1f} min"],
+        [
+            "time of answering",
+            f"about {answering / 60:.1f} min, from the measured speed of {known} of {len(sheet.ways)} ways",
+        ],
+        ["intervals", f"bootstrap over images (BCa), {RESAMPLES} draws for differences, {SKETCH} for means"],
+    ]
+    if sheet.elsewhere:
+        text = f"{_grouped(sheet.elsewhere)} answers, of weights tuned for another method or of another model"
+        lines.append(["left out", text])
+    return [Heading("How it was measured"), Table(["what", "how"], lines, prose=True)]
+
+
+def _answering(sheet: Sheet) -> tuple[float, int]:
+    """Seconds that the answers took at the measured speeds, and of how many ways the speed is known."""
+    arms = {arm.name: arm for arm in sheet.arms}
+    seconds, known = 0.0, 0
+    for way, rows in sheet.ways.items():
+        cost = (
+            arms[way.arm].cost(way.method, way.budget, way.relevance, way.options) if way.size == sheet.size else None
+        )
+        if cost is not None:
+            seconds, known = seconds + len(rows) / cost["per_second"], known + 1
+    return seconds, known
+
+
+def _grouped(count: int) -> str:
+    """
+    >>> _grouped(12345).split()
+    ['12', '345']
+    """
+    return f"{count:,}".replace(",", "\N{NO-BREAK SPACE}")

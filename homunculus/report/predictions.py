@@ -1,0 +1,173 @@
+"""What was expected before the first row (docs/predictions.md), and what came.
+
+A predicted number is met where the 95 % interval of the measured one contains it, a range where the interval meets it.
+That something is better is met only where the interval excludes 0; as good as, where the interval does not lie below 0.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from homunculus.data import REGIONS
+from homunculus.relevance.maps import SOURCES
+from homunculus.report.decision import BASE, OURS, Claim, all_of, any_of, at_main_budget, beats, not_
+from homunculus.report.numbers import Found, percent, points, signed
+from homunculus.report.sheet import THREE, WHOLE, Arm
+
+OUTCOMES = {True: "held", False: "did not hold", None: "cannot be told"}
+BY_REGION = {BASE: (94, 67, 45), "log-polar-rings": (92, 81, 73)}
+OVER_TOPK = {"topk-coverage": 1.8, "pseudo-log-polar": 2.5, "stratified": 2.8}
+BY_FAMILY = dict(zip(THREE, (6, 2, 4), strict=True))
+BEST = {"documents": ("frequency", "atlas"), "scene-text": ("frequency", "atlas"), "scenes": ("pyramid", "detail-tree")}
+SURE = 0.9  # an image whose first answer is less sure than this is ambiguous
+
+
+class Prediction(NamedTuple):
+    """A prediction as it was written down, and what came of it."""
+
+    name: str
+    text: str
+    claim: Claim
+
+    @property
+    def outcome(self) -> str:
+        return OUTCOMES[self.claim.holds]
+
+
+def lacking(*found: Found) -> Claim:
+    return Claim(None, (), tuple(one.label for one in found if not one))
+
+
+def is_by(first: Found, second: Found, low: float, high: float | None = None) -> Claim:
+    """The difference is a predicted number, or lies in a predicted range."""
+    pair = first.against(second) if first and second else None
+    if pair is None:
+        return lacking(first, second)
+    meets = pair.low <= (low if high is None else high) and low <= pair.high
+    wanted = signed(low) if high is None else f"{signed(low)} to {signed(high)}"
+    return Claim(meets, (f"{first.on}: {first.name} − {second.name} = {points(pair)}, predicted {wanted}",))
+
+
+def as_good(first: Found, second: Found) -> Claim:
+    pair = first.against(second) if first and second else None
+    if pair is None:
+        return lacking(first, second)
+    return Claim(pair.high >= 0, (f"{first.on}: {first.name} − {second.name} = {points(pair)}",))
+
+
+def region(found: Found, name: str) -> Found:
+    return found.where(name, lambda row: row.get("region") == name)
+
+
+def p1(arm: Arm) -> Claim:
+    return all_of(beats(arm.find(a), arm.find(b), 0) for a, b in (("log-polar-rings", BASE), (BASE, "uniform")))
+
+
+def p2(arm: Arm) -> Claim:
+    claims = []
+    for method, wanted in BY_REGION.items():
+        for name, share in zip(REGIONS, wanted, strict=True):
+            own = region(arm.find(method), name)
+            if own.exact is None:
+                claims.append(lacking(arm.find(method)) if not own else Claim(None, (), (own.label,)))
+            else:
+                meets = own.exact.low <= share <= own.exact.high
+                claims.append(Claim(meets, (f"`{method}`, {name}: {percent(own.exact)}, predicted {share}",)))
+    return all_of(claims)
+
+
+def p3(arm: Arm) -> Claim:
+    return all_of(is_by(arm.find(name), arm.find(BASE), by) for name, by in OVER_TOPK.items())
+
+
+def p4(arm: Arm) -> Claim:
+    """Against the best of the sources that hear no question."""
+    ours, blind = arm.find(OURS), best_blind(arm)
+    if blind is None:
+        return Claim(None, (), (f"{ours.name} by relevance that does not hear the question",))
+    return is_by(ours, blind, 8, 12)
+
+
+def best_blind(arm: Arm) -> Found | None:
+    found = [one for name in SOURCES if name != "learned" and (one := arm.find(OURS, relevance=name))]
+    return max(found, key=lambda one: one.average("exact") or 0.0) if found else None
+
+
+def p5(arm: Arm) -> Claim:
+    claims = []
+    for family in THREE:
+        ours, whole = arm.find(OURS, [family]), arm.find(WHOLE, [family])
+        pair = ours.against(whole) if ours and whole else None
+        if pair is None or pair.second == 0:
+            claims.append(lacking(ours, whole))
+            continue
+        kept = 100 * pair.first / pair.second
+        claims.append(Claim(kept >= 97, (f"{family}: {pair.first:.1f} of {pair.second:.1f}, {kept:.1f} % kept",)))
+    return all_of(claims)
+
+
+def p6(arm: Arm) -> Claim:
+    return all_of(is_by(arm.find(OURS, [name]), arm.find(BASE, [name]), by) for name, by in BY_FAMILY.items())
+
+
+def p7(arm: Arm) -> Claim:
+    claims = []
+    for family, names in BEST.items():
+        found = [one for name in arm.allocators() if (one := arm.find(name, [family]))]
+        absent = [one for name in names if not (one := arm.find(name, [family]))]
+        if absent or len(found) < 3:
+            claims.append(Claim(None, (), tuple(one.label for one in absent) or (f"more allocators on {family}",)))
+            continue
+        first = max(found, key=lambda one: one.average("exact") or 0.0)
+        claims.append(Claim(first.method in names, (f"{family}: best is {first.name} with {percent(first.exact)}",)))
+    return all_of(claims)
+
+
+def p8(arm: Arm) -> Claim:
+    return as_good(arm.find(OURS, budget=150), arm.find(BASE, budget=273))
+
+
+def p9(arm: Arm) -> Claim:
+    """Pays on large images or on those the first look is unsure of, and not on the others."""
+    usual, again = arm.find(OURS), looked_again(arm)
+    if not usual or again is None:
+        return Claim(None, (), (f"`{OURS}` with more than one look",))
+    sure = {key for key, row in usual.rows.items() if (row.get("confidence") or 0.0) >= SURE}
+    clear = again.where("sure at first", lambda row: row["key"] in sure)
+    unclear = again.where("unsure at first", lambda row: row["key"] not in sure)
+    large = [beats(more, one, 0) for one, more in large_images(arm)] or [
+        Claim(None, (), (f"`{OURS}` with one look and with more on larger images",))
+    ]
+    pays = any_of([beats(unclear, usual, 0), *large])
+    return all_of([not_(beats(clear, usual, 0)), pays])
+
+
+def looked_again(arm: Arm, size: tuple[int, int] | None = None) -> Found | None:
+    """Of the ways of more than one look, the one with most exact answers."""
+    hows = {way.how for way in arm.ways() if way.method == OURS and way.options.get("looks", 1) > 1}
+    found = [one for how in sorted(hows) if (one := arm.find(OURS, how=how, size=size))]
+    return max(found, key=lambda one: one.average("exact") or 0.0) if found else None
+
+
+def large_images(arm: Arm) -> list[tuple[Found, Found]]:
+    """One look and more than one, for every size above the usual."""
+    sizes = sorted({way.size for way in arm.ways() if way.size > arm.sheet.size})
+    pairs = [(arm.find(OURS, size=size), looked_again(arm, size)) for size in sizes]
+    return [(one, more) for one, more in pairs if one and more]
+
+
+PREDICTIONS = (
+    ("P1", "`log-polar-rings` beats `topk`, and `topk` beats `uniform`.", p1),
+    ("P2", "By region (target, secondary, periphery): `topk` 94, 67, 45; `log-polar-rings` 92, 81, 73.", p2),
+    ("P3", "Over `topk`: with the coverage loss +1.8 points, in pseudo-log-polar order +2.5, stratified +2.8.", p3),
+    ("P4", "Relevance that hears the question beats relevance that does not by 8 to 12 points.", p4),
+    ("P5", "273 tokens keep at least 97 % of the accuracy of full resolution.", p5),
+    ("P6", "`foveated-pyramid` over `topk`: documents +6 points, scenes +2, scene text +4.", p6),
+    ("P7", "Best on documents and scene text: `frequency` or `atlas`. Best on scenes: `pyramid` or `detail-tree`.", p7),
+    ("P8", "150 tokens of `foveated-pyramid` do as well as 273 of `topk`.", p8),
+    ("P9", "A second look pays on large or ambiguous images only.", p9),
+)
+
+
+def outcomes(arm: Arm) -> Sequence[Prediction]:
+    """Every prediction with what came of it."""
+    return [Prediction(name, text, at_main_budget(arm, function(arm))) for name, text, function in PREDICTIONS]

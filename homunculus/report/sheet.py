@@ -1,0 +1,264 @@
+"""The rows of one or more evaluations, found by what was asked.
+
+Every way of asking belongs to one arm, and arms are never mixed:
+
+    tuned       weights fine-tuned for the method, all methods on equally many samples
+    seconds     weights fine-tuned for the method, all methods for equally many seconds
+    zero-shot   the weights that all methods share
+
+A page has one main way of asking (budget, size of image, precision); what is not named is as in it. Where several
+weights would fit, those tuned at the asked budget come first, then those with the most rows, then the latest.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from homunculus.data import FAMILIES
+from homunculus.errors import DataError
+from homunculus.report.numbers import Found, Row
+
+BUDGET = 273
+WHOLE = "whole"
+PEERS = "peers/"
+ARMS = {
+    "tuned": "tuned for each method, equal samples",
+    "seconds": "tuned for each method, equal seconds",
+    "zero-shot": "zero-shot",
+}
+SHORT = {"tuned": "tuned", "seconds": "tuned, equal seconds", "zero-shot": "zero-shot"}
+ALIKE = ("longest", "shown")  # letters of an answer, and the fewest tokens of a layer: no choice of a method
+THREE = tuple(FAMILIES)  # what the rules are about
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of asking a family of questions: what the settings say, and the arm they belong to."""
+
+    arm: str
+    method: str
+    budget: int | None
+    relevance: str
+    how: str  # as sorted JSON
+    size: tuple[int, int]
+    split: str
+    family: str
+    dtype: str
+    weights: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return json.loads(self.how)
+
+
+def told(how: Mapping[str, Any]) -> str:
+    """Options in one order, so that equal ones are equal, without those that every way of a suite is given alike.
+
+    >>> told({"looks": 3, "longest": 112, "combine": "tree"})
+    '{"combine": "tree", "looks": 3}'
+    """
+    return json.dumps({name: value for name, value in how.items() if name not in ALIKE}, sort_keys=True)
+
+
+def arm_of(method: str, tuned: Mapping[str, Any] | None) -> str | None:
+    """The arm of weights that were tuned like this, asked by this method; None where they are tuned for another.
+
+    >>> arm_of("topk", None), arm_of("topk", {"method": "topk", "equal": "samples"}), arm_of("topk", {"method": "v1"})
+    ('zero-shot', 'tuned', None)
+    """
+    if tuned is None:
+        return "zero-shot"
+    if tuned.get("method") != method:
+        return None
+    return "seconds" if tuned.get("equal") == "seconds" else "tuned"
+
+
+class Sheet:
+    """All rows of some files, by the way they were asked. `kept` are as `homunculus.eval.rows.Kept` reads them."""
+
+    def __init__(self, kept: Sequence[Any]) -> None:
+        settings: dict[str, Row] = {}
+        rows: dict[str, dict[str, Row]] = defaultdict(dict)
+        self.models: dict[str, Row] = {}
+        self.costs: list[Row] = []
+        for one in kept:
+            settings |= one.settings
+            self.models |= one.models
+            self.costs += one.costs
+            for mark, own in one.rows.items():
+                rows[mark] |= own
+        self.ways: dict[Way, dict[str, Row]] = {}
+        self.elsewhere = 0  # answers of weights tuned for another method, or of another model than the shared one
+        for mark, about in settings.items():
+            arm = arm_of(about["method"], self.models.get(about["weights"], {}).get("tuned"))
+            self.elsewhere += len(rows[mark]) if arm is None else 0
+            if arm is not None and rows[mark]:
+                self.ways.setdefault(_way(arm, about), {}).update(rows[mark])
+        self._drop_other_models()
+        if not self.ways:
+            raise DataError(
+                "there are no answers in these files: run `homunculus eval` first and give the file it wrote"
+            )
+        self.budget = BUDGET if any(way.budget == BUDGET for way in self.ways) else self._most("budget")
+        self.size, self.dtype = self._most("size"), self._most("dtype")
+        self.device, self.measured_in = self._machine()
+        self._found: dict[Any, Found] = {}
+
+    def _drop_other_models(self) -> None:
+        """Zero-shot is one model for all methods: the one with the most answers."""
+        votes: Counter[str] = Counter()
+        for way, rows in self.ways.items():
+            votes[way.weights] += len(rows) if way.arm == "zero-shot" else 0
+        for way in list(self.ways):
+            if way.arm == "zero-shot" and way.weights != votes.most_common(1)[0][0]:
+                self.elsewhere += len(self.ways.pop(way))
+
+    def _most(self, name: str) -> Any:
+        """The value with the most answers, of ways that may be compared at all."""
+        votes: Counter[Any] = Counter()
+        for way, rows in self.ways.items():
+            if getattr(way, name) is not None and way.method != WHOLE:
+                votes[getattr(way, name)] += len(rows)
+        return votes.most_common(1)[0][0] if votes else getattr(next(iter(self.ways)), name)
+
+    def _machine(self) -> tuple[str | None, str | None]:
+        """The device and precision of most cost lines: speeds of different machines are never compared."""
+        votes = Counter((line.get("device"), line["cost"].get("dtype")) for line in self.costs)
+        return votes.most_common(1)[0][0] if votes else (None, None)
+
+    @property
+    def families(self) -> list[str]:
+        """Those of our own first, in their order."""
+        there = dict.fromkeys(way.family for way in self.ways)
+        return [*(name for name in THREE if name in there), *(name for name in there if name not in THREE)]
+
+    @property
+    def arms(self) -> list["Arm"]:
+        there = {way.arm for way in self.ways}
+        return [Arm(self, name) for name in ARMS if name in there]
+
+    def answers(self) -> int:
+        return sum(len(rows) for rows in self.ways.values())
+
+
+def _way(arm: str, about: Mapping[str, Any]) -> Way:
+    size = int(about["size"][0]), int(about["size"][1])
+    how, dtype = told(about.get("how") or {}), about.get("dtype", "float32")
+    named = {name: about[name] for name in ("method", "budget", "relevance", "split", "family", "weights")}
+    return Way(arm=arm, how=how, size=size, dtype=dtype, **named)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """The rows of one arm."""
+
+    sheet: Sheet
+    name: str
+
+    def ways(self) -> list[Way]:
+        return [way for way in self.sheet.ways if way.arm == self.name and way.dtype == self.sheet.dtype]
+
+    def find(
+        self,
+        method: str,
+        families: Sequence[str] = THREE,
+        *,
+        budget: int | None = None,
+        relevance: str = "predicted",
+        how: Mapping[str, Any] | str = "{}",
+        split: str = "test-iid",
+        size: tuple[int, int] | None = None,
+    ) -> Found:
+        """Rows of a method on these families together; empty where any of them is missing."""
+        options = how if isinstance(how, str) else told(how)
+        wanted = (method, budget or self.sheet.budget, relevance, options, split, size or self.sheet.size)
+        asked = (self.name, wanted, tuple(families))
+        if asked not in self.sheet._found:
+            self.sheet._found[asked] = self._find(wanted, families)
+        return self.sheet._found[asked]
+
+    def _find(self, wanted: tuple[Any, ...], families: Sequence[str]) -> Found:
+        method, budget, relevance, options, split, size = wanted
+        name = f"`{method}`" + ("" if method == WHOLE or budget == self.sheet.budget else f" {budget}")
+        name += "" if relevance == "predicted" else f", relevance {relevance}"
+        name += "" if options == "{}" else f", {said(json.loads(options))}"
+        name += "" if size == self.sheet.size else f", {size[0]} × {size[1]} px"
+        asked = "all families" if tuple(families) == THREE else " + ".join(families)
+        asked += "" if split == "test-iid" else f" {split}"
+        found: dict[str, Row] = {}
+        for family in families:
+            fits = [
+                way
+                for way in self.ways()
+                if (way.method, way.relevance, way.how) == (method, relevance, options)
+                and (way.split, way.size, way.family) == (split, size, family)
+                and (way.budget in (budget, None) or method == WHOLE)
+            ]
+            if not fits:
+                return Found(method, name, asked, {})
+            found |= self.sheet.ways[max(fits, key=lambda way: self._fitness(way, budget))]
+        return Found(method, name, asked, found)
+
+    def _fitness(self, way: Way, budget: int) -> tuple[Any, ...]:
+        tuned = (self.sheet.models.get(way.weights) or {}).get("tuned") or {}
+        total = sum(len(rows) for other, rows in self.sheet.ways.items() if other.weights == way.weights)
+        return tuned.get("budget") == budget, total, list(self.sheet.ways).index(way)
+
+    def methods(self) -> list[str]:
+        """Methods asked in the main way, of any family, in the order of the file."""
+        main = (
+            way.method
+            for way in self.ways()
+            if (way.relevance, way.how, way.split, way.size) == ("predicted", "{}", "test-iid", self.sheet.size)
+            and (way.budget in (self.sheet.budget, None) or way.method == WHOLE)
+        )
+        return list(dict.fromkeys(main))
+
+    def allocators(self) -> list[str]:
+        return [name for name in self.methods() if name != WHOLE and not name.startswith(PEERS)]
+
+    def peers(self) -> list[str]:
+        return [name for name in self.methods() if name.startswith(PEERS)]
+
+    def budgets(self, method: str) -> list[int]:
+        """Budgets a method was asked at, all else as in the main way."""
+        there = {
+            way.budget
+            for way in self.ways()
+            if way.method == method
+            and way.method != WHOLE
+            and way.budget is not None
+            and (way.relevance, way.how, way.split, way.size) == ("predicted", "{}", "test-iid", self.sheet.size)
+        }
+        return sorted(there)
+
+    def cost(
+        self, method: str, budget: int | None = None, relevance: str = "predicted", how: Mapping[str, Any] | None = None
+    ) -> Row | None:
+        """The cost line of a way of asking, measured where most were; of these weights' own if there is one."""
+        budget = budget or self.sheet.budget
+        fits: list[tuple[bool, int, Row]] = []
+        for line in self.sheet.costs:
+            about = line["cost"]
+            same = (line.get("device"), about.get("dtype")) == (self.sheet.device, self.sheet.measured_in)
+            same &= (about["method"], about["relevance"], told(about.get("how") or {})) == (
+                method,
+                relevance,
+                told(how or {}),
+            )
+            same &= tuple(about["size"]) == self.sheet.size
+            if same and (about["budget"] in (budget, None) or method == WHOLE):
+                arm = arm_of(method, (self.sheet.models.get(about["weights"]) or {}).get("tuned"))
+                fits.append((arm == self.name, len(fits), line))
+        return max(fits)[2] if fits else None
+
+
+def said(how: Mapping[str, Any]) -> str:
+    """Options for people; what is left to the method is not said.
+
+    >>> said({"combine": "tree", "looks": 3})
+    'combine tree, looks 3'
+    """
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sorted(how.items()) if value is not None)

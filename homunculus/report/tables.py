@@ -1,0 +1,178 @@
+"""The tables of a page: every method at the main budget, budgets, other splits, and follow-up questions."""
+
+from collections.abc import Sequence
+
+from homunculus.data import REGIONS
+from homunculus.report.blocks import Block, Heading, Table, Text
+from homunculus.report.decision import BASE, DECIDE, corrected
+from homunculus.report.numbers import Found, chance, number, percent, points
+from homunculus.report.predictions import region
+from homunculus.report.sheet import ARMS, WHOLE, Arm, Sheet
+
+MARK = "★"  # decides
+
+
+def ranked(arm: Arm, names: Sequence[str] | None = None) -> list[str]:
+    """Methods, the most exact answers first; those not asked everywhere at the end."""
+    families = asked_families(arm)
+    shares = {name: arm.find(name, families).average("exact") for name in names or arm.methods()}
+    return sorted(shares, key=lambda name: (shares[name] is None, -(shares[name] or 0.0), name))
+
+
+def asked_families(arm: Arm) -> list[str]:
+    """Families that this arm was asked in the main way."""
+    there = {way.family for way in arm.ways() if way.split == "test-iid" and way.relevance == "predicted"}
+    return [family for family in arm.sheet.families if family in there]
+
+
+def full_resolution(arm: Arm) -> Arm:
+    """Where the full resolution of this arm is found: here, or else in the weights that all methods share."""
+    if WHOLE in arm.methods():
+        return arm
+    return next((other for other in arm.sheet.arms if other.name == "zero-shot"), arm)
+
+
+def retained(own: Found, whole: Found) -> float | None:
+    """The share of full-resolution accuracy that is left, in percent, on the questions both were asked."""
+    keys = [key for key in own.rows if key in whole.rows]
+    ceiling = sum(whole.rows[key]["exact"] for key in keys)
+    return 100 * sum(own.rows[key]["exact"] for key in keys) / ceiling if ceiling else None
+
+
+def main_table(arm: Arm) -> Table:
+    """A line per method at the main budget."""
+    families, ceiling = asked_families(arm), full_resolution(arm)
+    seconds = (
+        next((other for other in arm.sheet.arms if other.name == "seconds"), None) if arm.name == "tuned" else None
+    )
+    p_values = corrected(arm, families)
+    whole, base = ceiling.find(WHOLE, families), arm.find(BASE, families)
+    lines = []
+    for name in ranked(arm):
+        own = arm.find(name, families)
+        pair = own.against(base) if own and name != BASE else None
+        p = None if pair is None else p_values.get(name, pair.p)
+        own_seconds = [percent(seconds.find(name, families).exact)] if seconds else []
+        lines.append(
+            [
+                f"`{name}`" + (f" {MARK}" if name in DECIDE else ""),
+                *(percent(own.exact), *own_seconds),
+                *(percent(arm.find(name, [family]).exact) for family in families),
+                *(percent(region(own, place).exact) for place in REGIONS),
+                *(number(retained(own, whole)), points(pair), chance(p)),
+                *spent(arm, name, families),
+            ]
+        )
+    against = "retained, %" if ceiling == arm else "retained of zero-shot full resolution, %"
+    head = ["method", "all", *(["all, equal seconds"] if seconds else []), *families, *REGIONS]
+    head += [against, f"over `{BASE}`, points", "p", *SPENT]
+    groups = [("", 1), ("exact answers, %", 1 + bool(seconds) + len(families)), ("by region, %", 3)]
+    return Table(head, lines, [*groups, ("compared", 3), ("where tokens go", 6), ("what it costs", 6)])
+
+
+SPENT = (
+    *("questions", "tokens", "covered, %", "fine, %", "hit, %", "cell, %"),
+    *("exact % per token", "questions/s", "p50, ms", "p99, ms", "peak, MiB", "padding, %"),
+)
+
+
+def spent(arm: Arm, name: str, families: Sequence[str]) -> list[str]:
+    """The cells under `SPENT`: of whichever families it was asked."""
+    there = [family for family in families if arm.find(name, [family])]
+    own = arm.find(name, there)
+    tokens, exact = own.average("tokens"), own.average("exact")
+    shares = [own.average(measure) for measure in ("covered", "fine", "hit", "cell")]
+    cost = arm.cost(name) or {}
+    each = None if not tokens or exact is None else 100 * exact / tokens
+    scaled = [(cost.get(key), scale) for key, scale in (("p50", 1000), ("p99", 1000), ("peak_mib", 1), ("waste", 100))]
+    return [
+        str(len(own.rows)),
+        number(tokens, 0),
+        *(number(None if share is None else 100 * share) for share in shares),
+        number(each, 3),
+        number(cost.get("per_second"), 0 if (cost.get("per_second") or 0) >= 10 else 1),
+        *(number(None if value is None else scale * value, 1 if scale != 1 else 0) for value, scale in scaled),
+    ]
+
+
+def swept(arm: Arm) -> list[int]:
+    """Budgets that more than one method was asked at, or all where there is one method."""
+    asked = [tokens for name in arm.methods() for tokens in arm.budgets(name)]
+    least = 2 if len(arm.methods()) > 1 else 1
+    return sorted({tokens for tokens in asked if asked.count(tokens) >= least})
+
+
+def budgets_table(arm: Arm) -> Table | None:
+    """Exact answers on all families together, a column for each budget."""
+    families = asked_families(arm)
+    names = [name for name in ranked(arm) if len(arm.budgets(name)) > 1]
+    budgets = swept(arm)
+    if not names or len(budgets) < 2:
+        return None
+    cells = [[percent(arm.find(name, families, budget=tokens).exact) for tokens in budgets] for name in names]
+    lines = [[f"`{name}`", *own] for name, own in zip(names, cells, strict=True)]
+    return Table(["method", *(f"{tokens} tokens" for tokens in budgets)], lines)
+
+
+def splits_table(arm: Arm) -> Table | None:
+    """Exact answers where the questions are unlike those of training."""
+    ways = [way for way in arm.ways() if way.split not in ("test-iid", "val", "train")]
+    asked = list(dict.fromkeys((way.split, way.family) for way in ways))
+    asked.sort(key=lambda one: (one[0], arm.sheet.families.index(one[1])))
+    methods = {way.method for way in ways}
+    if not asked:
+        return None
+    lines = [
+        [f"`{name}`", *(percent(arm.find(name, [family], split=split).exact) for split, family in asked)]
+        for name in ranked(arm)
+        if name in methods
+    ]
+    return Table(["method", *(f"{family}, {split}" for split, family in asked)], lines)
+
+
+def is_followup(row: dict) -> bool:
+    """Whether a question is not the first of its image.
+
+    >>> is_followup({"key": "documents/test-iid/0#0"}), is_followup({"key": "documents/test-iid/0#2"})
+    (False, True)
+    """
+    return int(row["key"].rpartition("#")[2] or 0) > 0
+
+
+def turns_table(arm: Arm) -> Table | None:
+    """Follow-up questions: the allocation of the image's first question kept, against a fresh one for each."""
+    lines = []
+    for name in ranked(arm):
+        kept = arm.find(name, relevance="first-turn").where("follow-ups", is_followup)
+        fresh = arm.find(name).where("follow-ups", is_followup)
+        pair = kept.against(fresh)
+        if pair is not None:
+            lines.append([f"`{name}`", str(pair.questions), number(pair.first), number(pair.second), points(pair)])
+    head = ["method", "questions", "kept, exact %", "allocated anew, exact %", "kept − anew, points"]
+    return Table(head, lines) if lines else None
+
+
+def method_sections(sheet: Sheet) -> list[Block]:
+    """The main table of every arm but that of equal seconds, which is a column of the tuned one."""
+    blocks: list[Block] = []
+    names = [arm.name for arm in sheet.arms]
+    for arm in sheet.arms:
+        if arm.name == "seconds" and "tuned" in names:
+            continue
+        blocks += [Heading(ARMS[arm.name].capitalize(), 3), main_table(arm)]
+        if full_resolution(arm) != arm:
+            blocks.append(
+                Text("Full resolution was not tuned; its share is of the weights that all methods share.", "note")
+            )
+    return blocks
+
+
+def other_sections(arm: Arm) -> list[Block]:
+    """Splits and follow-up questions of one arm."""
+    blocks: list[Block] = []
+    if table := splits_table(arm):
+        blocks += [Heading("Unlike training", 2), Text(f"Exact answers in percent, {ARMS[arm.name]}."), table]
+    if table := turns_table(arm):
+        lead = "One allocation kept for all questions about an image, against one for each. Second and later questions"
+        blocks += [Heading("Several questions about one image", 2), Text(f"{lead}, {ARMS[arm.name]}."), table]
+    return blocks

@@ -1,0 +1,176 @@
+"""The rules hold, fail and stay open exactly where planted differences say so."""
+
+import random
+
+import pytest
+
+from homunculus.errors import DataError
+from homunculus.eval.statistics import compare, holm
+from homunculus.report.decision import (
+    Claim,
+    all_of,
+    any_of,
+    beats,
+    corrected,
+    decide,
+    default_allocator,
+    loses_less,
+    simplest_wins,
+    within,
+)
+from homunculus.report.numbers import Found, paired
+from tests.report.made_up import ACCURACY, BASE, lines, sheet
+
+TUNED = {"tuned": "samples"}
+
+
+def outcome(decision, name):
+    return next(verdict for verdict in decision.verdicts if verdict.name == name).claim
+
+
+def found(right: int, of: int = 400, name: str = "a") -> Found:
+    """A method that has the first `right` questions right, an image each."""
+    rows = {str(i): {"image": str(i), "exact": float(i < right)} for i in range(of)}
+    return Found(name, name, "all", rows)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "least", "holds"),
+    [(260, 240, 5, True), (260, 241, 5, False), (242, 240, 0, False), (240, 260, 0, False), (268, 240, 7, True)],
+)
+def test_beats_needs_the_points_and_the_interval(first, second, least, holds):
+    assert beats(found(first), found(second), least).holds is holds  # two questions of 400 may be chance
+
+
+def test_more_than_is_more_than():
+    assert beats(found(260), found(240), 5).holds is True
+    assert beats(found(260), found(240), 5, more=True).holds is False
+
+
+@pytest.mark.parametrize(("first", "holds"), [(240, True), (233, True), (232, False), (200, False), (300, True)])
+def test_a_loss_of_less_than_two_points(first, holds):
+    assert loses_less(found(first), found(240), 2).holds is holds
+
+
+@pytest.mark.parametrize(("first", "holds"), [(244, True), (236, True), (245, False), (235, False)])
+def test_within_one_point(first, holds):
+    assert within(found(first), found(240), 1).holds is holds
+
+
+def test_closeness_that_the_interval_does_not_show_is_said():
+    assert "reaches beyond" in within(found(242), found(240), 0.6).numbers[0]
+    assert "reaches beyond" not in within(found(242), found(240), 20).numbers[0]
+
+
+def test_three_values_agree_with_every_way_of_filling_the_gaps():
+    rng = random.Random(0)
+    for _ in range(300):
+        values = [rng.choice([True, False, None]) for _ in range(rng.randint(1, 4))]
+        filled = [[]]
+        for value in values:
+            filled = [[*own, one] for own in filled for one in ([True, False] if value is None else [value])]
+        for rule, plain in ((all_of, all), (any_of, any)):
+            said = {plain(own) for own in filled}
+            assert rule([Claim(value) for value in values]).holds is (said.pop() if len(said) == 1 else None)
+
+
+def test_missing_rows_are_named_and_nothing_is_guessed(tmp_path):
+    few = {name: ACCURACY[name] for name in ("topk", "uniform")}
+    decision = decide(sheet(tmp_path / "rows.jsonl", lines(few, questions=40)))
+    assert decision.word == "Not decided" and decision.default is None
+    assert {verdict.claim.holds for verdict in decision.verdicts} == {None}
+    assert "`foveated-pyramid` on documents" in outcome(decision, "tier 2").missing
+    assert "`pyramid` with fewer than 273 tokens" in outcome(decision, "multi-scale has not earned its keep").missing
+
+
+def test_planted_wins_decide(tmp_path):
+    decision = decide(sheet(tmp_path / "rows.jsonl", lines(**TUNED)))
+    assert not decision.provisional and decision.arm.name == "tuned"
+    assert outcome(decision, "tier 1").holds and outcome(decision, "tier 2").holds
+    assert outcome(decision, "tier 3").holds is False  # at equal tokens it is no faster
+    assert decision.word == "GO" and decision.default == "foveated-pyramid"
+    assert outcome(decision, "segmentation is not worth its cost").holds  # planted 2 points over topk
+    assert outcome(decision, "the simplest becomes the default").holds is False
+
+
+def test_without_a_win_it_is_no_go_and_the_simplest_is_default(tmp_path):
+    same = dict.fromkeys(("topk", "stratified", "pyramid", "log-polar-rings", "foveated-pyramid"), (70, 72, 74))
+    small = dict.fromkeys(("pyramid", "log-polar-rings", "foveated-pyramid"), (30, 30, 30))
+    parts = lines(same, **TUNED), lines(small, budget=64, per_second=1600.0, **TUNED)
+    decision = decide(sheet(tmp_path / "rows.jsonl", *parts))
+    assert decision.word == "NO-GO" and outcome(decision, "tier 1").holds is False
+    assert outcome(decision, "the simplest becomes the default").holds and decision.default in ("topk", "stratified")
+    assert "times" not in decision.why
+
+
+def test_speed_counts_at_another_budget_and_only_without_loss(tmp_path):
+    same = dict.fromkeys(("topk", "stratified", "pyramid", "log-polar-rings", "foveated-pyramid"), (70, 72, 74))
+    ours = {"foveated-pyramid": (73, 75, 77)}  # what the shared fifth of luck may take away
+    for rate, holds in ((1300.0, True), (1100.0, False)):  # 3.25 and 2.75 times 400
+        parts = lines(same, **TUNED), lines(ours, budget=100, per_second=rate, **TUNED)
+        decision = decide(sheet(tmp_path / "rows.jsonl", *parts))
+        assert outcome(decision, "tier 2").holds is holds
+        assert outcome(decision, "tier 1").holds  # twice as fast in both
+    parts = lines(same, **TUNED), lines(ours, budget=100, costs=False, **TUNED)
+    missing = outcome(decide(sheet(tmp_path / "rows.jsonl", *parts)), "tier 2")
+    assert missing.holds is None and missing.missing == ("the cost of `foveated-pyramid` 100",)
+
+
+def test_speeds_of_two_machines_are_never_compared(tmp_path):
+    other = [line | {"device": "laptop"} if "cost" in line else line for line in lines(ACCURACY, budget=64, **TUNED)]
+    both = sheet(tmp_path / "rows.jsonl", lines(ACCURACY, **TUNED), lines(ACCURACY, budget=100, **TUNED), iter(other))
+    arm = both.arms[0]
+    assert both.device == "Test GPU" and arm.cost("topk", 64) is None and arm.cost("topk", 100) is not None
+
+
+def test_tuned_rows_decide_and_zero_shot_ones_are_provisional(tmp_path):
+    worse = dict.fromkeys(ACCURACY, (50, 50, 50))
+    both = sheet(tmp_path / "rows.jsonl", lines(worse, questions=80), lines(questions=80, **TUNED))
+    assert decide(both).arm.name == "tuned" and decide(both).arm.find("topk").rows != both.arms[1].find("topk").rows
+    alone = decide(sheet(tmp_path / "other.jsonl", lines(questions=80)))
+    assert alone.provisional and alone.arm.name == "zero-shot"
+
+
+def test_weights_tuned_for_another_method_are_left_out(tmp_path):
+    mixed = [line | {"method": "topk"} if "mark" in line and "family" in line else line
+             for line in lines({"pyramid": (50, 50, 50)}, questions=8, **TUNED)]  # fmt: skip
+    page = sheet(tmp_path / "rows.jsonl", lines(questions=8), iter(mixed))
+    assert page.elsewhere == 24 and [arm.name for arm in page.arms] == ["zero-shot"]
+
+
+def test_an_exploratory_winner_does_not_become_the_default(tmp_path):
+    same = dict.fromkeys(("topk", "stratified", "pyramid", "log-polar-rings", "foveated-pyramid"), (70, 70, 70))
+    arm = sheet(tmp_path / "rows.jsonl", lines(same | {"frequency": (90, 90, 90)}, **TUNED)).arms[0]
+    claim = simplest_wins(arm)
+    name, why = default_allocator(arm, claim)
+    assert claim.holds is False and name in ("topk", "stratified") and "fresh questions" in why
+
+
+def test_holm_is_over_the_methods_that_do_not_decide(tmp_path):
+    arm = sheet(tmp_path / "rows.jsonl", lines(questions=120)).arms[0]
+    names = ["uniform", "random", "stratified", "atlas", "peers/tome"]
+    raw = [paired(arm.find(name).rows, arm.find("topk").rows).p for name in names]
+    assert corrected(arm) == pytest.approx(dict(zip(names, holm(raw), strict=True)))
+
+
+def test_pairs_are_of_common_questions_and_agree_with_the_statistics(tmp_path):
+    page = sheet(tmp_path / "rows.jsonl", lines({"topk": (70, 70, 70)}, questions=80),
+                 lines({"pyramid": (80, 80, 80)}, questions=40))  # fmt: skip
+    first, second = page.arms[0].find("pyramid"), page.arms[0].find("topk")
+    keys = sorted(set(first.rows) & set(second.rows))
+    values = [[own.rows[key]["exact"] for key in keys] for own in (first, second)]
+    expected = compare(*values, [first.rows[key]["image"] for key in keys])
+    pair = first.against(second)
+    assert pair.questions == 120 and pair.difference == pytest.approx(100 * expected.difference)
+    assert pair.difference == pytest.approx(pair.first - pair.second)
+
+
+def test_no_rows_cost_one_line(tmp_path):
+    with pytest.raises(DataError, match="homunculus eval"):
+        sheet(tmp_path / "rows.jsonl", iter([{"weights": BASE, "tuned": None}]))
+
+
+def test_a_rehearsal_with_other_budgets_decides_nothing(tmp_path):
+    decision = decide(sheet(tmp_path / "rows.jsonl", lines(questions=40, budget=64)))
+    assert decision.word == "Not decided" and decision.default is None
+    assert {verdict.claim.missing for verdict in decision.verdicts} == {("methods with 273 tokens",)}

@@ -1,0 +1,227 @@
+"""What the page says is what the rows say, twice in the same words, and the same bytes each time."""
+
+import re
+from html import unescape
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+from typer.testing import CliRunner
+
+from homunculus.data.dice import Dice
+from homunculus.errors import DataError, OutputError
+from homunculus.eval.rows import Kept
+from homunculus.report.ablations import differs_in, forgiving, groups
+from homunculus.report.blocks import Heading, Table, to_html, to_markdown
+from homunculus.report.charts import Point, pareto, spread
+from homunculus.report.heat import accuracy_map
+from homunculus.report.open_questions import NOT_MEASURED, open_questions
+from homunculus.report.page import document, to_page
+from homunculus.report.predictions import outcomes
+from homunculus.report.sheet import Sheet
+from homunculus.report.tables import main_table, retained, turns_table
+from tests.report.made_up import ACCURACY, lines, rich, sheet, write
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return rich(tmp_path_factory.mktemp("rows") / "rows.jsonl", questions=120)
+
+
+@pytest.fixture(scope="module")
+def full(file):
+    return Sheet([Kept(file)])
+
+
+@pytest.fixture(scope="module")
+def blocks(full):
+    return document(full)
+
+
+def cells_of(html: str) -> list[list[str]]:
+    """The lines of all tables of a page, as read by a parser that is not ours."""
+
+    class Reader(HTMLParser):
+        def __init__(self):
+            super().__init__()
+            self.lines: list[list[str]] = []
+            self.inside = False
+
+        def handle_starttag(self, tag, attributes):
+            if tag == "tr":
+                self.lines.append([])
+                self.grouped = ("class", "groups") in attributes
+            self.inside = tag in ("td", "th") or (self.inside and tag in ("code", "small", "span", "strong", "br"))
+            if tag in ("td", "th"):
+                self.lines[-1].append("")
+            if tag == "br" and self.inside:
+                self.lines[-1][-1] += "\n"
+
+        def handle_endtag(self, tag):
+            self.inside = self.inside and tag not in ("td", "th")
+            if tag == "tr" and self.grouped:
+                self.lines.pop()
+
+        def handle_data(self, data):
+            if self.inside:
+                self.lines[-1][-1] += data
+
+    reader = Reader()
+    reader.feed(html)
+    return reader.lines
+
+
+def test_markdown_and_html_have_the_same_cells(blocks):
+    seen = cells_of(to_html(blocks))
+    told = [
+        [cell.replace("<br>", "\n").replace("`", "").replace("**", "") for cell in line[2:-2].split(" | ")]
+        for line in to_markdown(blocks).splitlines()
+        if line.startswith("| ") and not set(line) <= set("| -")
+    ]
+    assert len(seen) > 100 and seen == told
+
+
+def test_the_page_stands_alone_and_is_the_same_each_time(file, blocks):
+    page = to_page(blocks)
+    assert to_page(document(Sheet([Kept(file)]))) == page
+    outside = re.findall(r"""\b(?:src|href)=(?!["'](?:#|data:))[^\s>]+|@import|url\((?!#)|fetch\(""", page)
+    assert not outside
+    assert not re.search(r"https?://(?!www\.w3\.org/)", page)
+    names = re.findall(r'\bid="([^"]+)"', page)
+    assert len(names) == len(set(names))
+    links = re.findall(r'href="#([^"]+)"', page)
+    assert set(links) <= set(names)
+
+
+def test_every_section_is_there(blocks):
+    heads = [block.text for block in blocks if isinstance(block, Heading) and block.level == 2]
+    wanted = ["The decision", "Predictions", "Open questions", "Every method", "Budgets", "Cost", "Where on the page"]
+    wanted += ["One thing changed at a time", "Unlike training", "Several questions about one image"]
+    assert set(wanted) <= set(heads) and heads[-1] == "How it was measured"
+
+
+def test_text_from_rows_is_escaped():
+    page = to_html([Table(["a"], [["<script>alert(1)</script>"]])])
+    assert "<script>" not in page and unescape(page).count("<script>") == 1
+
+
+def test_the_main_table_never_mixes_arms(full):
+    tuned, zero = (next(arm for arm in full.arms if arm.name == name) for name in ("tuned", "zero-shot"))
+    for arm, more in ((tuned, 4), (zero, 0)):
+        for line in main_table(arm).lines:
+            name = re.sub("[` ★]", "", line[0])
+            planted = sum(ACCURACY[name]) / 3 + more
+            assert abs(float(line[1].split()[0]) - planted) < 9  # 360 questions: three standard errors
+    shown = {line[0]: line[2] for line in main_table(tuned).lines}
+    assert shown["`topk`"] != "–" and shown["`atlas`"] == "–"  # which was not tuned for equal seconds
+
+
+def test_retained_is_the_ratio_on_common_questions(full):
+    arm = full.arms[0]
+    ours, whole = arm.find("topk"), arm.find("whole")
+    mean = [sum(row["exact"] for row in own.rows.values()) for own in (ours, whole)]
+    assert retained(ours, whole) == pytest.approx(100 * mean[0] / mean[1])
+    assert retained(whole, whole) == 100
+    some = ours.where("few", lambda row: row["key"].endswith("#0"))
+    few = [sum(own.rows[key]["exact"] for key in some.rows) for own in (ours, whole)]
+    assert retained(some, whole) == pytest.approx(100 * few[0] / few[1])
+
+
+def test_ablations_are_grouped_by_what_differs(full):
+    zero = next(arm for arm in full.arms if arm.name == "zero-shot")
+    assert set(groups(zero)) == {"hit", "moved", "relevance", "foveal_share", "e0", "looks", "size"}
+    assert all(differs_in(way, zero) == what for what, ways in groups(zero).items() for way in ways)
+    best = forgiving(zero)
+    assert best is not None and best[0].method == "foveated-pyramid"  # it was planted to lose least
+
+
+def test_follow_ups_are_paired_without_first_questions(full):
+    zero = next(arm for arm in full.arms if arm.name == "zero-shot")
+    table = turns_table(zero)
+    assert {line[1] for line in table.lines} == {str(3 * 60 * 3 // 4)}  # 60 questions a family, of four one is first
+    assert all(line[4].startswith("−") for line in table.lines)
+
+
+def test_predictions_by_planted_numbers(tmp_path):
+    planted = {"log-polar-rings": (80, 80, 80), "topk": (70, 70, 70), "uniform": (40, 40, 40)}
+    ours = {"foveated-pyramid": (76, 72, 74)}
+    page = sheet(tmp_path / "rows.jsonl", lines(planted | ours), lines(ours, budget=150))
+    held = {one.name: one.outcome for one in outcomes(page.arms[0])}
+    assert held["P1"] == "held" and held["P6"] == "held" and held["P8"] == "held"
+    assert held["P2"] == "did not hold" and held["P5"] == "cannot be told" and held["P9"] == "cannot be told"
+    swapped = planted | {"log-polar-rings": (60, 60, 60)}
+    again = {one.name: one for one in outcomes(sheet(tmp_path / "other.jsonl", lines(swapped)).arms[0])}
+    assert again["P1"].outcome == "did not hold" and again["P6"].claim.missing
+
+
+def test_open_questions_answer_or_say_not_measured(full, tmp_path):
+    zero = next(arm for arm in full.arms if arm.name == "zero-shot")
+    said = {one.question: one.sentence for one in open_questions(zero)}
+    assert len(said) == 12 and said["Is anisotropy real?"] == NOT_MEASURED
+    assert said["Does plain downsampling win anywhere?"].startswith("No")
+    assert said["Do semantic boundaries matter?"].startswith("No")
+    alone = sheet(tmp_path / "rows.jsonl", lines({"topk": (70, 70, 70)}, questions=8)).arms[0]
+    assert {one.sentence for one in open_questions(alone)} == {NOT_MEASURED}
+
+
+def test_accuracy_by_place_counts_every_question(full):
+    found = full.arms[0].find("topk")
+    parts = accuracy_map(found)
+    assert sum(count for _, count in parts.values()) == len(found.rows)
+    right = sum(share * count for share, count in parts.values()) / 100
+    assert right == pytest.approx(sum(row["exact"] for row in found.rows.values()))
+
+
+def test_the_pareto_front_is_what_nothing_beats():
+    dice = Dice("points")
+    points = [Point(dice.random(), dice.random(), str(i), "") for i in range(60)]
+    best = [p for p in points if not any(o.x <= p.x and o.y >= p.y and o != p for o in points)]
+    assert {point.name for point in pareto(points)} == {point.name for point in best}
+
+
+def test_labels_are_spread_without_changing_their_order():
+    dice = Dice("labels")
+    places = [dice.random() for _ in range(12)]
+    moved = spread(places, 0.2)
+    order = sorted(range(12), key=places.__getitem__)
+    gaps = [moved[b] - moved[a] for a, b in pairwise(order)]
+    assert min(gaps) >= 0.2 - 1e-9
+    assert sum(moved) == pytest.approx(sum(places))  # none drifts away
+    assert spread([0.0, 1.0], 0.2) == [0.0, 1.0]
+
+
+def test_the_command_writes_both_or_says_why_in_one_line(tmp_path):
+    import typer
+
+    from homunculus.cli.report import report
+
+    app = typer.Typer()
+    app.command()(report)
+    run = CliRunner().invoke
+    file = write(tmp_path / "rows.jsonl", lines(questions=16))
+    out, notes = tmp_path / "report.html", tmp_path / "results.md"
+    done = run(app, [str(file), "--out", str(out), "--markdown", str(notes), "--no-examples"])
+    assert done.exit_code == 0, done.output
+    assert out.read_text().startswith("<!doctype html>") and notes.read_text().startswith("# Which way")
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    for given, error in ((tmp_path / "none.jsonl", DataError), (empty, DataError)):
+        said = run(app, [str(given), "--out", str(tmp_path / "new.html")])
+        assert isinstance(said.exception, error) and "\n" not in str(said.exception)
+    said = run(app, [str(file), "--out", str(tmp_path / "no" / "new.html")])
+    assert isinstance(said.exception, OutputError) and not (tmp_path / "new.html").exists()
+
+
+def test_examples_show_what_only_one_has_right(full):
+    from homunculus.model.config import tiny
+    from homunculus.model.vlm import CompactVLM
+    from homunculus.report.examples import choose, example_sections
+
+    arm = full.arms[0]
+    ours, theirs = arm.find("foveated-pyramid", ["scenes"]), arm.find("topk", ["scenes"])
+    won, lost = choose(ours, theirs), choose(theirs, ours)
+    assert ours.rows[won]["exact"] > theirs.rows[won]["exact"] and ours.rows[lost]["exact"] < theirs.rows[lost]["exact"]
+    shown = example_sections(arm, CompactVLM(tiny()).eval(), own_weights=False)
+    page = to_html(shown)
+    assert page.count("data:image/webp") == 4 * 6 and "other weights" in page
+    assert won in page and lost in page
