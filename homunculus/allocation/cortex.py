@@ -11,39 +11,17 @@ wide would want cells of a few pixels.
 import math
 from typing import Any
 
-import torch
-from jaxtyping import Float64
-from torch import Tensor
-
 from homunculus.allocation.foveal import allocate_at
 from homunculus.allocation.polar import gaze_of
 from homunculus.allocation.registry import register
 from homunculus.allocation.rings import MIN_RING_BUDGET, e0_in_pixels, ring_allocation
+from homunculus.biology.cortex import E0, cortical_area, magnification
+from homunculus.biology.field import DEGREES, to_pixels
 from homunculus.errors import AllocatorError
 from homunculus.geometry import leaf_side
 from homunculus.structures import Allocation, View
 
-M_E0 = 17.3  # mm: magnification at eccentricity 0 times e0
-E0 = 0.75  # degrees
-
-
-def magnification(e: Float64[Tensor, "*n"], e0: float = E0) -> Float64[Tensor, "*n"]:
-    """Millimetres of cortex for one degree of the visual field, at eccentricity e in degrees.
-
-    >>> magnification(torch.tensor([0.0, 2.0, 10.0]).double())
-    tensor([23.0667,  6.2909,  1.6093], dtype=torch.float64)
-    """
-    return M_E0 / (e + e0)
-
-
-def cortical_area(e: Float64[Tensor, "*n"], e0: float = E0) -> Float64[Tensor, "*n"]:
-    """Square millimetres of cortex (both halves) that see the disc of radius e degrees: the integral of 2 pi e M^2.
-
-    >>> area = cortical_area(torch.tensor([1.0, 40.0]).double())
-    >>> round((area[0] / area[1]).item(), 3)
-    0.092
-    """
-    return 2 * math.pi * M_E0**2 * (torch.log1p(e / e0) - e / (e + e0))
+__all__ = ["E0", "cortical_area", "magnification", "v1"]
 
 
 @register(
@@ -60,7 +38,7 @@ def v1(
     budget: int,
     *,
     seed: int = 0,
-    degrees: float = 40.0,
+    degrees: float = DEGREES,
     e0: float = E0,
     receptive_field: float = 1.0,
     foveal_share: float | None = None,
@@ -77,5 +55,5 @@ def v1(
             view, budget, gaze, e0_in_pixels(view, e0_leaves), hemifields=True, field=receptive_field
         )
 
-    leaves = e0 / degrees * max(view.image_size) / leaf_side(view.grid, view.image_size)
+    leaves = to_pixels(e0, view.image_size, degrees) / leaf_side(view.grid, view.image_size)
     return allocate_at(hypercolumns, view, leaves, foveal_share)

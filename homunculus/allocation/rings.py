@@ -31,6 +31,8 @@ from homunculus.allocation.polar import (
 from homunculus.allocation.registry import register
 from homunculus.allocation.stratified import largest_remainder
 from homunculus.allocation.threads import thread_slabs
+from homunculus.biology.acuity import E2
+from homunculus.biology.field import DEGREES, to_pixels
 from homunculus.density import fold_sum
 from homunculus.errors import AllocatorError
 from homunculus.geometry import Size, leaf_side
@@ -317,11 +319,11 @@ def log_polar_rings(
     single_gaze=True,
     trains="nothing: geometry; without a fixation, relevance says where to look",
 )
-def acuity_bins(view: View, budget: int, *, seed: int = 0, degrees: float = 40.0, e2: float = 2.3) -> Allocation:
+def acuity_bins(view: View, budget: int, *, seed: int = 0, degrees: float = DEGREES, e2: float = E2) -> Allocation:
     """Ring edges at equal integrals of de/MAR(e), MAR = MAR0 (1 + e/E2); the longer side spans `degrees`."""
     if not (0 < degrees < 360 and 0 < e2 < math.inf):
         raise AllocatorError(f"degrees must be from 0 to 360 and e2 above 0, got {degrees=}, {e2=}")
-    leaves = max(view.image_size) * e2 / degrees / leaf_side(view.grid, view.image_size)
+    leaves = to_pixels(e2, view.image_size, degrees) / leaf_side(view.grid, view.image_size)
     return ring_allocation(view, budget, gaze_of(view), e0_in_pixels(view, leaves))
 
 

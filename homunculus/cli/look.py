@@ -28,6 +28,12 @@ def look(
     fixations: Annotated[
         int, typer.Option(help="Look up to so many times, at one place after another, and draw the scanpath.")
     ] = 1,
+    cortex: Annotated[
+        bool, typer.Option("--cortex", help="Draw the image and its cells as visual cortex sees them, and back.")
+    ] = False,
+    degrees: Annotated[
+        float, typer.Option(help="The field of view that the longer side spans, for --cortex, v1 and acuity-bins.")
+    ] = 40.0,
     out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("look.png"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers and cells as JSON.")] = False,
     seed: Seed = 0,
@@ -37,6 +43,7 @@ def look(
     A question is heard by the compact model's scorer, beside what the pixels say; without one, pixels decide alone.
     """
     from homunculus.allocation import allocate_view, get_allocator
+    from homunculus.biology.field import check_field
     from homunculus.foveate import make_view
     from homunculus.relevance import default_for
     from homunculus.sampling import sample
@@ -45,6 +52,8 @@ def look(
 
     check_output(out, image)
     method = get_allocator(allocator)
+    check_field(degrees)
+    options = {"degrees": degrees} if "degrees" in method.options() else {}
     pixels, question, points = read(image, question, fixation)
     leave_room()
     source = default_for(question, pixels.device) if relevance is None else [(relevance, 1.0)]  # loads the scorer
@@ -52,14 +61,18 @@ def look(
     scan: dict[str, Any] = {}
     if fixations == 1:
         view = make_view(pixels, question, budget, points, source)
-        allocation = rectangular(allocate_view(view, budget, allocator, seed=seed))
+        allocation = rectangular(allocate_view(view, budget, allocator, seed=seed, **options))
         tokens = VisualTokens(sample(view.pyramid.images, allocation), allocation)
     else:
-        view, tokens, scan = look_around(pixels, question, budget, points, source, allocator, seed, fixations)
+        view, tokens, scan = look_around(pixels, question, budget, points, source, allocator, seed, fixations, options)
     seconds = time.perf_counter() - start
     report = summary(view, tokens, question, method, source, seconds) | scan | {"out": str(out)}
     scanpath = view.fixations[0] if scan and view.fixations is not None else None
-    write_png(look_figure(pixels, view, tokens, question, method, scanpath=scanpath), out)
+    if cortex:
+        figure, report["cortex"] = cortical_view(pixels, view, tokens, question, method, degrees)
+    else:
+        figure = look_figure(pixels, view, tokens, question, method, scanpath=scanpath)
+    write_png(figure, out)
     if as_json:
         print(json.dumps(report | {"cells": cell_list(tokens)}))
     else:
@@ -67,7 +80,15 @@ def look(
 
 
 def look_around(
-    pixels: Any, question: str | None, budget: int, points: Any, source: Any, allocator: str, seed: int, n: int
+    pixels: Any,
+    question: str | None,
+    budget: int,
+    points: Any,
+    source: Any,
+    allocator: str,
+    seed: int,
+    n: int,
+    options: dict[str, Any],
 ) -> tuple[Any, Any, dict[str, Any]]:
     """Several looks: the view with all fixations, the tokens of the last look, and how each look fared."""
     from dataclasses import replace
@@ -76,7 +97,7 @@ def look_around(
     from homunculus.fixation import Observer
 
     cache = TokenCache()
-    observer = Observer(pixels, budget, allocator, source, cache=cache, seed=seed)
+    observer = Observer(pixels, budget, allocator, source, cache=cache, seed=seed, **options)
     glances: list[Any] = []
     looks: list[dict[str, Any]] = []
     for glance in observer.fixate(question, n, points):
@@ -88,6 +109,23 @@ def look_around(
     view = replace(observer.view(question, points), fixations=glances[-1].fixations)
     held = {"hits": cache.stats.hits, "misses": cache.stats.misses, "bytes": cache.stats.bytes}
     return view, glances[-1].tokens, {"looks": looks, "looks_asked": n, "cache": held}
+
+
+def cortical_view(
+    pixels: Any, view: Any, tokens: Any, question: str | None, method: Any, degrees: float
+) -> tuple[Any, dict[str, Any]]:
+    """The figure of `--cortex`, about the first fixation or the peak of relevance, and its numbers."""
+    from homunculus.allocation.polar import gaze_of
+    from homunculus.biology import acuity_similarity
+    from homunculus.viz.cortex import cortex_figure, for_the_eye
+
+    gaze = gaze_of(view)[0]
+    figure = cortex_figure(pixels, tokens, gaze, question, method, degrees)
+    small, moved, shown = for_the_eye(pixels, tokens, gaze)
+    seen = acuity_similarity(small, shown, moved, degrees)
+    rings = dict(zip((f"{edge:g}" for edge in seen.edges[1:]), seen.rings, strict=True))
+    known = {edge: ring for edge, ring in rings.items() if ring == ring}  # a ring outside of the image has none
+    return figure, {"degrees": degrees, "gaze": gaze.tolist(), "similarity": seen.whole, "within": known}
 
 
 def leave_room() -> None:
@@ -179,6 +217,10 @@ def print_summary(report: dict[str, Any]) -> None:
     table.add_row("gaze", gaze)
     near = "the gaze" if report["fixations"] else "the peak of relevance"
     table.add_row("attention", f"{report['attention_share']:.1%} of the tokens near {near}")
+    if "cortex" in report:
+        seen = report["cortex"]
+        rings = ", ".join(f"{ring:.2f} to {edge} deg" for edge, ring in seen["within"].items())
+        table.add_row("to the eye", f"{seen['similarity']:.3f} alike (SSIM at the scale of acuity): {rings}")
     for number, look in enumerate(report.get("looks", []), 1):
         at = "; ".join(f"{x:.0f}, {y:.0f}" for x, y in look["at"])
         table.add_row(f"look {number}", f"{at}: {look['sampled']} cells sampled, {look['left']:.0%} left to see")
