@@ -1,0 +1,1 @@
+"""Human gaze as a judge of where to look: data sets, metrics, baselines, one comparison."""
