@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install --con
 # One thread in each of as many processes as there are cores: the tests are many small operations.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --jaxtyping-packages=homunculus,tests.check -n auto
 
-.PHONY: demo test test-data test-model test-kernels test-qwen test-eval test-deep lint format bench docs clean
+.PHONY: demo test test-data test-model test-experiment test-kernels test-qwen test-eval test-deep lint format bench docs clean
 
 demo: $(VENV)/.core                       ## one look and the gallery, drawn from an example page
 	@mkdir -p out
@@ -16,13 +16,16 @@ demo: $(VENV)/.core                       ## one look and the gallery, drawn fro
 	$(BIN)/homunculus gallery --out out/gallery.png
 
 test: $(VENV)/.dev                        ## the core suite, shapes checked at run time
-	$(PYTEST) --ignore=tests/data --ignore=tests/model --ignore=tests/peers --ignore=tests/train --ignore=tests/kernels --ignore=tests/qwen --ignore=tests/eval
+	$(PYTEST) --ignore=tests/data --ignore=tests/model --ignore=tests/peers --ignore=tests/train --ignore=tests/experiment --ignore=tests/report --ignore=tests/gaze --ignore=tests/kernels --ignore=tests/qwen --ignore=tests/eval
 
 test-data: $(VENV)/.dev                   ## records, their files, metrics and the legibility benchmark
 	$(PYTEST) tests/data
 
 test-model: $(VENV)/.dev                  ## the compact model, published reducers on it, and its training: killed, resumed, on two processes
 	$(PYTEST) tests/model tests/peers tests/train
+
+test-experiment: $(VENV)/.dev             ## methods against each other: rows, readers of their own, the page; human gaze
+	$(PYTEST) tests/experiment tests/report tests/gaze
 
 test-kernels: $(VENV)/.kernels            ## the GPU kernels: interpreted, emulated and compiled for sm_90, without a GPU
 	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto tests/kernels

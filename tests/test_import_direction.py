@@ -13,6 +13,7 @@ PACKAGE = Path(homunculus.__file__).parent
 ORDER = [
     "errors",
     "geometry",
+    "biology",
     "kernels",
     "density",
     "structures",
@@ -33,7 +34,9 @@ ORDER = [
     "peers",
     "data",
     "eval",
+    "gaze",
     "train",
+    "report",
     "integrations",
     "cli",
     "__main__",
