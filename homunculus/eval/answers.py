@@ -105,14 +105,15 @@ def answered(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int])
     """A row for each of these questions of a chunk, all answered together."""
     if plan.peer is not None:
         return _answered_by_peer(model, plan, chunk, places)
-    if get_allocator(plan.method).batchwide:
+    allocator, budget = plan.cells
+    if get_allocator(allocator).batchwide:
         return _answered_together(model, plan, chunk, places)
     asked = [chunk.asked[i] for i in places]
     if plan.looks_again and plan.relevance == "predicted":  # a draft of the answer is heard as well
         relevance: Any = OncePerImage(model, [one.of_image for one in asked])
     else:
         relevance = chunk.density(plan)[list(places)]
-    how: dict[str, Any] = {"budget": plan.budget, "allocator": plan.method, "relevance": relevance} | plan.how
+    how: dict[str, Any] = {"budget": budget, "allocator": allocator, "relevance": relevance} | plan.how
     if plan.method == SEGMENTED:
         how["segments"] = torch.stack([one.labels for one in asked])  # type: ignore[misc]
     with computed_in(plan.dtype, model):

@@ -122,13 +122,14 @@ def said_once(model: CompactVLM, plan: Plan, images: Shaped[Tensor, "b 3 h w"], 
     with computed_in(plan.dtype, model), torch.no_grad():
         if plan.peer is not None:
             return read_with(model, plan.peer, images, texts, plan.budget, **how).waste
-        if get_allocator(plan.method).batchwide:
+        allocator, budget = plan.cells
+        if get_allocator(allocator).batchwide:
             ids, longest = question_ids(model, texts), how.pop("longest", 160)
             density = model.relevance(images, ids)
-            tokens, _ = look_together(model, images, density, plan.budget or 0, plan.method, **how)
+            tokens, _ = look_together(model, images, density, budget, allocator, **how)
             model.decoder.write(remember_padded(model, tokens), ids, longest)
             return tokens.waste
-        how |= {"budget": plan.budget, "allocator": plan.method, "relevance": relevance, "batch": BATCH}
+        how |= {"budget": budget, "allocator": allocator, "relevance": relevance, "batch": BATCH}
         answer(model, images, texts, **how)
     return 0.0
 

@@ -1,9 +1,10 @@
 """One way of asking: which questions, by which method, with how many tokens, by whose relevance.
 
-A method is an allocator by its name, which spends a budget before the encoder; `whole`, which shows every leaf; or a
-published reducer, `peers/` and its name, which is given every leaf and keeps fewer. Relevance is said in words, see
-`eval.relevances`. All that an answer depends on but the weights and the question is in a plan, and a hash of it marks
-the rows it gave: a row counts for its own plan only.
+A method is an allocator by its name, which spends a budget before the encoder; `whole`, which shows every leaf, and the
+encoder is told how relevant each is, as with cells; or a published reducer, `peers/` and its name, which is given every
+leaf without that and keeps fewer (`peers/whole` keeps them all). Relevance is said in words, see `eval.relevances`. All
+that an answer depends on but the weights and the question is in a plan, and a hash of it marks the rows it gave: a row
+counts for its own plan only.
 """
 
 import json
@@ -14,7 +15,7 @@ from homunculus.allocation import DEFAULT, allocators, check_budget, get_allocat
 from homunculus.cache import content_key
 from homunculus.data.stream import check
 from homunculus.errors import DataError
-from homunculus.eval.relevances import check_relevance
+from homunculus.eval.relevances import LEAF, check_relevance
 from homunculus.geometry import Size
 from homunculus.model.vlm import CompactVLM
 from homunculus.peers.reading import all_peers, stage_of
@@ -44,11 +45,13 @@ class Plan:
 
     def __post_init__(self) -> None:
         check(self.family, self.split)
-        if self.peer is None:
+        if self.peer is not None:
+            stage_of(self.peer)
+        elif self.method != WHOLE:
             get_allocator(self.method)
             check_budget(self.budget)
-        else:
-            stage_of(self.peer)
+        elif self.budget is not None:
+            raise DataError(f"whole shows every leaf, got a budget of {self.budget}: give None")
         check_relevance(self.relevance)
         if self.questions < 2:
             raise DataError(f"{self.questions} questions give no interval: ask at least 2")
@@ -58,7 +61,14 @@ class Plan:
     @property
     def peer(self) -> str | None:
         """The reducer that is given every leaf; None where cells are chosen before the encoder."""
-        return self.method.removeprefix(PEERS) if self.method.startswith(PEERS) or self.method == WHOLE else None
+        return self.method.removeprefix(PEERS) if self.method.startswith(PEERS) else None
+
+    @property
+    def cells(self) -> tuple[str, int]:
+        """The allocator and how many cells it gives an image."""
+        if self.method == WHOLE:
+            return DEFAULT, (self.size[0] // LEAF) * (self.size[1] // LEAF)
+        return self.method, self.budget or 0
 
     @property
     def looks_again(self) -> bool:
@@ -96,8 +106,9 @@ def own_budget(method: str, budget: int) -> int | None:
     >>> own_budget("topk", 273), own_budget("peers/tome", 273), own_budget("whole", 273), own_budget("peers/fastv", 273)
     (273, 273, None, None)
     """
-    is_peer = method == WHOLE or method.startswith(PEERS)
-    return None if is_peer and stage_of(method.removeprefix(PEERS)) != "features" else budget
+    if method.startswith(PEERS):
+        return budget if stage_of(method.removeprefix(PEERS)) == "features" else None
+    return None if method == WHOLE else budget
 
 
 def method_names() -> list[str]:
@@ -105,6 +116,6 @@ def method_names() -> list[str]:
 
     >>> names = method_names()
     >>> "topk" in names, "peers/tome" in names, "whole" in names, "peers/whole" in names
-    (True, True, True, False)
+    (True, True, True, True)
     """
-    return [*allocators(), *(PEERS + name for name in all_peers() if name != WHOLE), WHOLE]
+    return [*allocators(), *(PEERS + name for name in all_peers()), WHOLE]

@@ -55,14 +55,15 @@ def together(plan: Plan, device: torch.device) -> int:
     if device.type == "cuda":
         tokens, pixels = 1 << 18, torch.cuda.get_device_properties(device).total_memory // 64
     area = plan.size[0] * plan.size[1]
-    if plan.peer is None and get_allocator(plan.method).batchwide:
+    allocator, budget = (None, 0) if plan.peer is not None else plan.cells
+    if allocator is not None and get_allocator(allocator).batchwide:
         return MATES
     if plan.peer is not None:
         read = area // LEAF**2
     elif plan.how.get("progressive"):
         read = max(BUDGETS)
     else:
-        read = (plan.budget or 0) * plan.how.get("looks", 1)
+        read = budget * plan.how.get("looks", 1)
     return max(1, min(MOST, tokens // max(1, read), pixels // area))
 
 

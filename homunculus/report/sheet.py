@@ -220,7 +220,7 @@ class Arm:
         return [name for name in self.methods() if name != WHOLE and not name.startswith(PEERS)]
 
     def peers(self) -> list[str]:
-        return [name for name in self.methods() if name.startswith(PEERS)]
+        return [name for name in self.methods() if name.startswith(PEERS) and name != PEERS + WHOLE]
 
     def budgets(self, method: str) -> list[int]:
         """Budgets a method was asked at, all else as in the main way."""

@@ -80,8 +80,7 @@ def run_tuned(
                 enough = images if tuning.seconds is not None else min(images, max(8, tuning.samples // EACH))
                 pool = stack.enter_context(make_pool(base, own[0], workers, enough))
                 pool.fill()
-            how = {key: value for key, value in own[0].how.items() if key != "longest"}
-            model, about = tuned(base, method, budget, [pool], tuning, **how)
+            model, about = tuned(base, own[0], [pool], tuning)
             kept.add_model(weights_key(model), about | {"base": name})
             say(f"{method}: {about['tuned']}")
             model.requires_grad_(own[0].dtype == "bfloat16")  # as autocast keeps copies of weights that ask for it

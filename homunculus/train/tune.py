@@ -23,7 +23,7 @@ from homunculus.allocation import get_allocator
 from homunculus.errors import ModelError
 from homunculus.eval.answers import SEGMENTED
 from homunculus.eval.packed import MATES, allocated_together, padded_cells
-from homunculus.eval.plans import PEERS, WHOLE
+from homunculus.eval.plans import Plan
 from homunculus.model.decoder import Memory
 from homunculus.model.encoder import cells_of
 from homunculus.model.vlm import CompactVLM, look
@@ -71,14 +71,12 @@ class Tuning:
         return Settings(steps, rate=self.rate, warmup=max(1, steps // 10), final=0.1, save_every=1e9)
 
 
-def tuned(
-    base: CompactVLM, method: str, budget: int | None, pools: Sequence[Pool], tuning: Tuning, **how: Any
-) -> tuple[CompactVLM, dict[str, Any]]:
-    """A copy of a model, tuned for a method, and what was done to it. `how` are options of the method."""
+def tuned(base: CompactVLM, plan: Plan, pools: Sequence[Pool], tuning: Tuning) -> tuple[CompactVLM, dict[str, Any]]:
+    """A copy of a model, tuned for the method of a plan, and what was done to it."""
     model = copy.deepcopy(base).train()
     reader = [*model.encoder.parameters(), *model.decoder.parameters()]
-    loss = OwnTokens(model, pools, method, budget, tuning.batch, **how)
-    settings, about = tuning.settings, dict[str, Any](method=method, budget=budget, **tuning.asked)
+    loss = OwnTokens(model, pools, plan, tuning.batch)
+    settings, about = tuning.settings, dict[str, Any](method=plan.method, budget=plan.budget, **tuning.asked)
     started = time.monotonic()
     with TemporaryDirectory() as folder:
         if tuning.seconds is not None:
@@ -108,13 +106,11 @@ def steps_in(loss: "OwnTokens", reader: Sequence[torch.nn.Parameter], tuning: Tu
 
 
 class OwnTokens:
-    """The loss of a step on the tokens of one method, for `loop.fit`."""
+    """The loss of a step on the tokens of a plan's method, for `loop.fit`."""
 
-    def __init__(
-        self, model: CompactVLM, pools: Sequence[Pool], method: str, budget: int | None, batch: int, **how: Any
-    ) -> None:
-        self.model, self.pools, self.method, self.budget, self.batch = model, pools, method, budget, batch
-        self.how = {name: value for name, value in how.items() if name != "longest"}
+    def __init__(self, model: CompactVLM, pools: Sequence[Pool], plan: Plan, batch: int) -> None:
+        self.model, self.pools, self.plan, self.batch = model, pools, plan, batch
+        self.how = {name: value for name, value in plan.how.items() if name != "longest"}  # of the method
         self.dtype = torch.bfloat16 if model.device.type == "cuda" else torch.float32
         self.segments: dict[int, Tensor] = {}  # of the pool's images, found when one first comes
 
@@ -133,16 +129,17 @@ class OwnTokens:
 
     def memory(self, samples: Samples, density: Float[Tensor, "b gh gw"], step: int) -> Memory:
         """What the decoder is shown of each question's image."""
-        model, leaf, images = self.model, self.model.config.leaf, samples.images
-        if self.method != WHOLE and not self.method.startswith(PEERS):
-            if get_allocator(self.method).batchwide:
+        model, peer = self.model, self.plan.peer
+        leaf, images = model.config.leaf, samples.images
+        if peer is None:
+            allocator, budget = self.plan.cells
+            if get_allocator(allocator).batchwide:
                 return self._together(samples, density)
-            how = self.how | ({"segments": self._labels(samples)} if self.method == SEGMENTED else {})
+            how = self.how | ({"segments": self._labels(samples)} if allocator == SEGMENTED else {})
             how |= {"leaf": leaf, "seed": step, "dtype": self.dtype}
-            tokens = look(images, density, self.budget or 0, self.method, **how)
+            tokens = look(images, density, budget, allocator, **how)
             cells = cells_of(rectangular(tokens.allocation))
             return model.decoder.remember(model.encoder(tokens.patches, cells), cells)
-        peer = self.method.removeprefix(PEERS)
         stage = stage_of(peer)
         if stage == "batch":
             counts = variable.counts_of(density)
@@ -152,7 +149,9 @@ class OwnTokens:
             return variable.remember_padded(model, own)
         if stage == "combined":
             shown = images.repeat_interleave(samples.each, 0)
-            return combined.remember_combined(model, shown, density, samples.question, self.budget or combined.CELLS)
+            return combined.remember_combined(
+                model, shown, density, samples.question, self.plan.budget or combined.CELLS
+            )
         seen = self._seen(samples, attention=stage == "features" and get_peer(peer).attention)
         if stage == "layers":
             layers = LAYER_PEERS[peer]
@@ -161,7 +160,7 @@ class OwnTokens:
         if stage == "features":
             if get_peer(peer).query:
                 seen = seen._replace(relevance=on_grid(density, seen.grid))
-            reduced = get_peer(peer)(seen, self.budget, **self.how)
+            reduced = get_peer(peer)(seen, self.plan.budget, **self.how)
             return remember_tokens(model, reduced.features, reduced.places)
         return remember_tokens(model, seen.features, seen.places)
 
@@ -186,10 +185,9 @@ class OwnTokens:
     def _together(self, samples: Samples, density: Float[Tensor, "b gh gw"]) -> Memory:
         """One budget for every few questions; padded alike, so that they are one batch again."""
         images = samples.images.repeat_interleave(samples.each, 0)
+        allocator, budget = self.plan.cells
         parts = []
         for first in range(0, self.batch, MATES):
             own = slice(first, first + MATES)
-            parts += allocated_together(
-                self.model, images[own], density[own], self.budget or 0, self.method, **self.how
-            )
+            parts += allocated_together(self.model, images[own], density[own], budget, allocator, **self.how)
         return variable.remember_padded(self.model, padded_cells(images, parts))

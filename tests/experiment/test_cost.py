@@ -14,7 +14,7 @@ from homunculus.model.config import tiny
 from homunculus.model.vlm import CompactVLM
 
 SMALL = {"size": (256, 256), "how": {"longest": 2}}
-METHODS = ("topk", "token-bank", "peers/tome", "peers/variable", "peers/combined", "whole")
+METHODS = ("topk", "token-bank", "peers/tome", "peers/variable", "peers/combined", "peers/whole", "whole")
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_every_kind_of_method_is_timed_once(model, tmp_path):
     told = Plan("scenes", relevance="hit-50", budget=32, **SMALL)
     kept, ticks = Kept(tmp_path / "rows.jsonl"), []
     assert add_costs(model, [*plans, told], kept, batches=2, warm=0, tick=lambda: ticks.append(1))
-    assert len(ticks) == 7 and [line["cost"]["method"] for line in kept.costs] == list(METHODS)
+    assert len(ticks) == 8 and [line["cost"]["method"] for line in kept.costs] == list(METHODS)
     for line in kept.costs:
         assert line["per_second"] > 0 and 0 < line["p50"] <= line["p99"] and line["batch"] == BATCH
         assert line["peak_mib"] is None and line["model_mib"] > 0 and line["cost"]["weights"] == weights_key(model)

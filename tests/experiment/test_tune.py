@@ -21,6 +21,10 @@ SMALL = {"size": (SIDE, SIDE), "how": {"longest": 4}}
 FEW = Tuning(samples=2 * EACH, batch=EACH)
 
 
+def plan_of(method):
+    return Plan("scenes", method=method, budget=own_budget(method, 64), **SMALL)
+
+
 @pytest.fixture(scope="module")
 def pool():
     with Pool({"scenes": 1.0}, size=(SIDE, SIDE), capacity=4, renewed=0) as pool:
@@ -37,7 +41,7 @@ def model():
 @pytest.mark.parametrize("method", method_names())
 def test_every_method_teaches_encoder_and_decoder(model, pool, method):
     own = copy.deepcopy(model).train()
-    loss = OwnTokens(own, [pool], method, own_budget(method, 64), EACH)
+    loss = OwnTokens(own, [pool], plan_of(method), EACH)
     value, about = loss(0)
     value.backward()
     assert value.isfinite() and about["samples"] == EACH
@@ -47,7 +51,7 @@ def test_every_method_teaches_encoder_and_decoder(model, pool, method):
     assert all(parameter.grad is None for parameter in own.scorer.parameters())
 
 
-@pytest.mark.parametrize("method", ["whole", "peers/fastv", "peers/tome", "topk"])
+@pytest.mark.parametrize("method", ["whole", "peers/whole", "peers/fastv", "peers/tome", "topk"])
 def test_what_is_learnt_from_is_what_is_answered_from(model, pool, method):
     """The memory of a step is the one that a reader of that method answers from."""
     from homunculus.peers.reading import read_with
@@ -56,14 +60,15 @@ def test_what_is_learnt_from_is_what_is_answered_from(model, pool, method):
     samples = pool.draw(EACH, 0, EACH)
     with torch.no_grad():
         density = predicted(model, samples)
-        memory = OwnTokens(model, [pool], method, own_budget(method, 64), EACH).memory(samples, density, 0)
+        memory = OwnTokens(model, [pool], plan_of(method), EACH).memory(samples, density, 0)
         written = model.decoder.write(memory, samples.question, 4)
         texts = [question.text for question in pool.asked(samples)]
         images = samples.images.repeat_interleave(EACH, 0)
-        if method == "topk":
+        if not method.startswith("peers/"):
             from homunculus.model.answer import answer
 
-            said = [one.text for one in answer(model, images, texts, budget=64, allocator="topk", longest=4)]
+            allocator, budget = plan_of(method).cells
+            said = [one.text for one in answer(model, images, texts, budget=budget, allocator=allocator, longest=4)]
             assert [model.tokenizer.decode(letters) for letters in written.letters.tolist()] == said
             return
         read = read_with(model, method.removeprefix("peers/"), images, texts, own_budget(method, 64), longest=4)
@@ -73,24 +78,24 @@ def test_what_is_learnt_from_is_what_is_answered_from(model, pool, method):
 
 def test_only_the_reader_changes(model, pool):
     before = copy.deepcopy(model.state_dict())
-    other, about = tuned(model, "topk", 64, [pool], FEW)
+    other, about = tuned(model, plan_of("topk"), [pool], FEW)
     assert all(value.equal(before[name]) for name, value in model.state_dict().items())
     changed = {name.split(".")[0] for name, value in other.state_dict().items() if not value.equal(before[name])}
     assert changed == {"encoder", "decoder"} and not other.training
     assert about["tuned"]["samples"] == FEW.samples and about["tuned"]["equal"] == "samples"
-    again, _ = tuned(model, "topk", 64, [pool], FEW)
+    again, _ = tuned(model, plan_of("topk"), [pool], FEW)
     assert weights_key(again) == weights_key(other)
 
 
 def test_seconds_decide_the_steps(model, pool, monkeypatch):
     monkeypatch.setattr(tune, "steps_in", lambda *_: 3)
-    _, about = tuned(model, "topk", 64, [pool], Tuning(batch=EACH, samples=EACH, seconds=0.5))
+    _, about = tuned(model, plan_of("topk"), [pool], Tuning(batch=EACH, samples=EACH, seconds=0.5))
     assert about["tuned"]["equal"] == "seconds" and about["tuned"]["samples"] == 3 * EACH
 
 
 def test_steps_are_counted_by_the_clock(model, pool, monkeypatch):
     own = copy.deepcopy(model)
-    loss = OwnTokens(own, [pool], "topk", 64, EACH)
+    loss = OwnTokens(own, [pool], plan_of("topk"), EACH)
     now = [0.0]
 
     def tick():
