@@ -15,7 +15,7 @@ from torch import Tensor
 from homunculus.allocation import get_allocator
 from homunculus.density import normalise, resample_mass
 from homunculus.eval.drawing import Asked
-from homunculus.eval.grounding import densest, found, grounding, shown
+from homunculus.eval.grounding import densest, found, grounding, overlap, shown
 from homunculus.eval.metrics import anls, vqa
 from homunculus.eval.packed import look_together
 from homunculus.eval.plans import Plan
@@ -121,6 +121,8 @@ def answered(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int])
     assert isinstance(said, list)  # as several images were given
     densities = torch.stack([own.looks[0].density for own in said]).cpu()
     centres = torch.stack([densest(own.allocation)[0] for own in said]).tolist()
+    by_key = {one.key: own for one, own in zip(asked, said, strict=True)}
+    first = {one.of_image: one.key for one in asked if one.key.endswith("#0")}
     rows = []
     for one, own, density, place in zip(asked, said, densities, centres, strict=True):
         size = own.allocation.image_sizes[0]
@@ -129,6 +131,10 @@ def answered(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int])
         looked["cell"] = found(place, one.question.boxes, own.allocation.leaf)
         if question_number(one.key) < COVERED:
             looked |= shown(own.allocation)
+            before = first.get(one.of_image)
+            looked["overlap"] = (
+                None if before in (None, one.key) else overlap(own.allocation, by_key[before].allocation)
+            )
         looks = [{"said": look.text, "logp": short(look.logp), "tokens": look.tokens} for look in own.looks]
         rows.append(_row(one, own.text, told | looked, size) | ({"looks": looks} if len(looks) > 1 else {}))
     return rows

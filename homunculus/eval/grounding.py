@@ -3,14 +3,16 @@
 Of a density: `hit`, whether its highest leaf has its centre in the place of the answer grown by half a leaf; `mass`,
 the share of it in that place grown by one leaf; `r2`, the squared correlation with the true map, None where either is
 flat. Of cells: `cell`, whether the one that relevance is densest in has its centre in that place; `covered`, the share
-of the image inside some cell; `fine`, inside one of level 1 or finer.
+of the image inside some cell; `fine`, inside one of level 1 or finer; `overlap`, how much of what is shown finely is
+the same as for the first question of the image: leaves of both over leaves of either.
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Float32, Float64
+import torch
+from jaxtyping import Bool, Float32, Float64
 from torch import Tensor
 
 from homunculus.allocation.coverage import coverage
@@ -25,7 +27,6 @@ FINE = 1  # the coarsest level that counts as fine
 def grounding(density: Float64[Tensor, "gh gw"], boxes: Sequence[Box], size: Size) -> dict[str, float | None]:
     """How well a density knows where the answer is: hit, mass and r2, as the top of this file says.
 
-    >>> import torch
     >>> density = torch.zeros(4, 4, dtype=torch.float64); density[1, 2] = 1.0
     >>> grounding(density, [(32, 16, 48, 32)], (64, 64))
     {'hit': 1.0, 'mass': 1.0, 'r2': 1.0}
@@ -67,7 +68,7 @@ def inside(place: tuple[float, float], box: Box) -> bool:
 def densest(allocation: Allocation) -> Tensor:
     """The centre of the cell of each image that relevance is densest in; of equal ones the first.
 
-    >>> import homunculus, torch
+    >>> import homunculus
     >>> density = torch.ones(16, 16); density[3, 5] = 100.0
     >>> densest(homunculus.allocate(density, 64)).tolist()
     [[88.0, 56.0]]
@@ -80,6 +81,36 @@ def found(place: Sequence[float], boxes: Sequence[Box], leaf: float) -> float:
     """Whether a place is that of the answer, or half a leaf from it."""
     x, y = place
     return float(any(inside((x, y), grown(box, leaf / 2, leaf / 2)) for box in boxes))
+
+
+def fine_leaves(allocation: Allocation) -> Bool[Tensor, "gh gw"]:
+    """Which leaves of one image have their centre in a fine cell.
+
+    >>> import homunculus
+    >>> density = torch.zeros(16, 16); density[:2, :2] = 1.0
+    >>> fine_leaves(homunculus.allocate(density, 16, "topk")).sum().item()
+    16
+    """
+    (width, height), (gw, gh) = allocation.image_sizes[0], allocation.grids[0]
+    boxes = allocation.boxes[0][(allocation.levels[0] <= FINE) & ~allocation.is_context[0]]
+    x0, y0, x1, y1 = boxes.T[..., None]
+    x = (torch.arange(gw, device=boxes.device) + 0.5) * (width / gw)
+    y = (torch.arange(gh, device=boxes.device) + 0.5) * (height / gh)
+    across, down = (x0 <= x) & (x < x1), (y0 <= y) & (y < y1)  # [n, gw], [n, gh]
+    return (down.float().T @ across.float()) > 0
+
+
+def overlap(one: Allocation, other: Allocation) -> float | None:
+    """Leaves that both show finely over leaves that either does; None where there are none.
+
+    >>> import homunculus
+    >>> first = homunculus.allocate(torch.eye(16), 64)
+    >>> overlap(first, first), overlap(first, homunculus.allocate(torch.eye(16).flip(0), 64)) < 0.5
+    (1.0, True)
+    """
+    a, b = fine_leaves(one), fine_leaves(other)
+    either = (a | b).sum().item()
+    return (a & b).sum().item() / either if either else None
 
 
 def shown(allocation: Allocation) -> dict[str, float]:

@@ -168,7 +168,9 @@ def read_mat(path: Path) -> dict[str, Any]:
         from scipy.io import loadmat
         from scipy.io.matlab import MatReadError
     except ImportError:
-        raise DataError(f"{path.name} is a MATLAB file and is read with scipy: pip install 'homunculus[gaze]'") from None
+        raise DataError(
+            f"{path.name} is a MATLAB file and is read with scipy: pip install 'homunculus[gaze]'"
+        ) from None
     try:
         return {name: value for name, value in loadmat(path, simplify_cells=True).items() if name[:2] != "__"}
     except NotImplementedError:

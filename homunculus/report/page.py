@@ -163,9 +163,9 @@ def _methods(sheet: Sheet, arm: Arm) -> list[Block]:
         blocks.append(Drawing([picture], caption, "wide"))
     keys = (
         f"{MARK} decides; p-values of all others are corrected after Holm. **retained**: share of full-resolution "
-        "accuracy; **covered**: pixels inside some cell; **fine**: inside a cell of level 1 or less; **hit**: "
-        "relevance peaks in the true region; **cell**: the cell that scores highest lies in it. Click on a head to "
-        "sort."
+        "accuracy; **covered**: pixels inside some cell; **fine**: inside a cell of level 1 or less; **overlap**: of "
+        "what is shown finely for two questions on one image, how much is the same; **hit**: relevance peaks in the "
+        "true region; **cell**: the cell that scores highest lies in it. Click on a head to sort."
     )
     return [*blocks, *method_sections(sheet), Text(keys, "note")]
 

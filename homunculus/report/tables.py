@@ -67,11 +67,11 @@ def main_table(arm: Arm) -> Table:
     head = ["method", "all", *(["all, equal seconds"] if seconds else []), *families, *REGIONS]
     head += [against, f"over `{BASE}`, points", "p", *SPENT]
     groups = [("", 1), ("exact answers, %", 1 + bool(seconds) + len(families)), ("by region, %", 3)]
-    return Table(head, lines, [*groups, ("compared", 3), ("where tokens go", 6), ("what it costs", 6)])
+    return Table(head, lines, [*groups, ("compared", 3), ("where tokens go", 7), ("what it costs", 6)])
 
 
 SPENT = (
-    *("questions", "tokens", "covered, %", "fine, %", "hit, %", "cell, %"),
+    *("questions", "tokens", "covered, %", "fine, %", "overlap, %", "hit, %", "cell, %"),
     *("exact % per token", "questions/s", "p50, ms", "p99, ms", "peak, MiB", "padding, %"),
 )
 
@@ -81,7 +81,7 @@ def spent(arm: Arm, name: str, families: Sequence[str]) -> list[str]:
     there = [family for family in families if arm.find(name, [family])]
     own = arm.find(name, there)
     tokens, exact = own.average("tokens"), own.average("exact")
-    shares = [own.average(measure) for measure in ("covered", "fine", "hit", "cell")]
+    shares = [own.average(measure) for measure in ("covered", "fine", "overlap", "hit", "cell")]
     cost = arm.cost(name) or {}
     each = None if not tokens or exact is None else 100 * exact / tokens
     scaled = [(cost.get(key), scale) for key, scale in (("p50", 1000), ("p99", 1000), ("peak_mib", 1), ("waste", 100))]

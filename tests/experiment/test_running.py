@@ -200,3 +200,16 @@ def test_coverage_is_measured_for_the_first(model, asked, monkeypatch):
     plan = Plan("scenes", method="topk", budget=64, **SMALL)
     rows = answered(model, plan, Chunk(model, asked, plan.size), range(4))
     assert [row.get("covered") for row in rows] == [0.25, 0.25, None, None]
+
+
+def test_what_does_not_listen_shows_the_same(model, asked):
+    """A density that hears nothing gives every question of an image the same cells; the true regions do not."""
+    chunk = Chunk(model, asked, (256, 256))
+    deaf, told = (
+        answered(model, Plan("scenes", relevance=words, budget=64, **SMALL), chunk, range(8))
+        for words in ("detail", "true")
+    )
+    assert [row["overlap"] for row in deaf] == [None, 1.0, 1.0, 1.0] * 2
+    assert told[0]["overlap"] is None and min(row["overlap"] for row in told[1:4]) < 1
+    alone = answered(model, Plan("scenes", budget=64, **SMALL), chunk, [1])
+    assert alone[0]["overlap"] is None  # what the first question showed is not at hand
