@@ -27,7 +27,7 @@ from homunculus.model.weights import load_model, read_about, save_weights
 from homunculus.train import recipe as recipes
 from homunculus.train import renderers
 from homunculus.train.checkpoint import load
-from homunculus.train.curriculum import Phase
+from homunculus.train.curriculum import Phase, showing
 from homunculus.train.journal import read_journal
 from homunculus.train.loop import Settings
 from homunculus.train.parts import own_parts
@@ -339,3 +339,13 @@ def test_held_out_questions_are_asked_now_and_then(tmp_path):
 if __name__ == "__main__":
     assert os.environ["WORLD_SIZE"] == "2"
     assert follow(BOTH, Path(sys.argv[1]))
+
+
+@pytest.mark.parametrize("name", ["small", "longer", "together"])
+def test_full_resolution_is_seen_often_enough(name):
+    """Otherwise what reads every leaf is out of distribution."""
+    recipe = RECIPES[name]()
+    (stage,) = [stage for stage in recipe.stages if stage.name == "whole"]
+    steps = stage.settings.steps
+    shown = [showing(stage.phases, steps, step).budget for step in range(steps)]
+    assert stage.options["tokens"] // 4096 * shown.count(4096) >= 15_000
