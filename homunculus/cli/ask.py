@@ -36,11 +36,14 @@ def ask(
         str | None, typer.Option(help="Ask a Qwen3-VL or Qwen2.5-VL instead: hub id or folder; see docs/qwen.md.")
     ] = None,
     stage: Annotated[str | None, typer.Option(help="Of --model: pre (the default), post or views.")] = None,
+    peer: Annotated[
+        str | None, typer.Option(help="Of --model at --stage post: a published reducer instead; see docs/peers.md.")
+    ] = None,
     region: Annotated[str | None, typer.Option(help='Of --model: look here, in words such as "the footer".')] = None,
     max_new_tokens: Annotated[int | None, typer.Option(help="Of --model: the longest answer, 128 by default.")] = None,
 ) -> None:
     """Ask about an image on a budget: our own small model, offline, or a Qwen-VL model with --model."""
-    theirs = {"--stage": stage, "--region": region, "--max-new-tokens": max_new_tokens}
+    theirs = {"--stage": stage, "--peer": peer, "--region": region, "--max-new-tokens": max_new_tokens}
     ours = {"--looks": looks, "--progressive": progressive or None, "--weights": weights, "--csv": csv}
     for option, value in (theirs if model is None else ours).items():
         if value is not None:
@@ -65,7 +68,7 @@ def ask(
         _ask_ours(pixels, question, weights, where | again, picture, as_json)
     else:
         longest = 128 if max_new_tokens is None else max_new_tokens
-        how = where | {"stage": stage or "pre", "region": region, "max_new_tokens": longest}
+        how = where | {"stage": stage or "pre", "peer": peer, "region": region, "max_new_tokens": longest}
         _ask_qwen(model, pixels, question, how, picture or Path("ask.png"), as_json)
 
 
@@ -113,7 +116,13 @@ def _ask_qwen(name: str, pixels: Any, question: str, how: dict[str, Any], pictur
     said = ask_once(name, pixels, question, **how)
     write_png(answer_figure(pixels, said), picture)
     if as_json:
-        more = {"model": name, "stage": how["stage"], "out": str(picture), "cells": cell_list(said)}
+        more = {
+            "model": name,
+            "stage": how["stage"],
+            "peer": how["peer"],
+            "out": str(picture),
+            "cells": cell_list(said),
+        }
         print(json.dumps(said.report() | more))
     else:
         print(f"{said.text}\n\n{said.tokens} visual tokens, {said.seconds:.1f} s without loading; {picture}")

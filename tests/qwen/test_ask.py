@@ -93,6 +93,19 @@ def test_the_command(saved, page, tmp_path, stage):
         assert picture.format == "PNG" and picture.width > 1000
 
 
+@pytest.mark.parametrize("peer", ["tome", "cdpruner"])
+def test_the_command_with_a_peer(saved, page, tmp_path, peer):
+    folder, _, _ = saved
+    arguments = ("--model", folder, page, QUESTION, "--max-new-tokens", "3", "--stage", "post", "--peer", peer)
+    arguments += ("--relevance", "coarse-pass") if peer == "cdpruner" else ()
+    done = run(*arguments, "--budget", "64", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["tokens"] == 64 == len(report["cells"]) and report["peer"] == peer
+    assert sum(cell["score"] for cell in report["cells"]) <= 1 + 1e-6
+    assert (tmp_path / "ask.png").exists()
+
+
 def test_the_command_in_words(saved, page, tmp_path):
     folder, _, _ = saved
     done = run("--model", folder, page, QUESTION, "--max-new-tokens", "3", "--budget", "64", cwd=tmp_path)
@@ -131,6 +144,9 @@ def test_mistakes_cost_no_loading(page, tmp_path):
     assert "stage is one of pre, post, views" in refusal(*model, "--stage", "during", cwd=tmp_path)
     assert "allocator" in refusal(*model, "--allocator", "nothing", cwd=tmp_path)
     assert "budget" in refusal(*model, "--budget", "0", cwd=tmp_path)
+    assert "give stage='post', got 'pre'" in refusal(*model, "--peer", "tome", cwd=tmp_path)
+    assert "fastv acts in layers" in refusal(*model, "--stage", "post", "--peer", "fastv", cwd=tmp_path)
+    assert "--peer goes only with --model" in refusal(page, "what?", "--peer", "tome", cwd=tmp_path)
     assert "homunculus ask --help" in refusal(*model, "--bugdet", "9", cwd=tmp_path)
 
 

@@ -17,6 +17,8 @@ from homunculus.geometry import Size
 from homunculus.integrations.qwen_vl.layout import on_image
 from homunculus.integrations.qwen_vl.loading import LoadError, import_transformers, load
 from homunculus.integrations.qwen_vl.patching import STAGES, PatchError, patch, unpatch
+from homunculus.integrations.qwen_vl.plan import Looking
+from homunculus.integrations.qwen_vl.reducing import check_peer
 from homunculus.reconstruct import reconstruct
 from homunculus.sampling import sample
 from homunculus.structures import Allocation, VisualTokens
@@ -26,13 +28,15 @@ from homunculus.viz.overlay import overlay, panel_size, to_pil
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model said about an image. `allocation` has the cells it looked at, in pixels of that image."""
+    """What a model said about an image. `allocation` has the cells it looked at, in pixels of that image, or of a
+    peer's tokens the leaf at the place of each."""
 
     question: str
     text: str
     tokens: int
     allocation: Allocation
     seconds: float
+    peer: str | None = None
 
     def report(self) -> dict[str, Any]:
         """What can be written as JSON."""
@@ -49,6 +53,7 @@ def ask_once(
     budget: int = 273,
     stage: str = "pre",
     allocator: str = DEFAULT,
+    peer: str | None = None,
     **how: Any,
 ) -> Answer:
     """Load a model, ask it and let it go; only what goes wrong is said on the way."""
@@ -56,13 +61,15 @@ def ask_once(
         raise PatchError(f"stage is one of {', '.join(STAGES)}, got {stage!r}")
     get_allocator(allocator)
     check_budget(budget)
+    check_peer(Looking(how.get("relevance"), allocator, region=how.get("region"), peer=peer), stage)
     transformers = import_transformers()
     transformers.logging.set_verbosity_error()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries, before our one line
     if not sys.stderr.isatty():
         transformers.logging.disable_progress_bar()
     model, processor = load(name)
-    return ask(model, processor, image, question, budget=budget, stage=stage, allocator=allocator, **how)
+    how |= {"budget": budget, "stage": stage, "allocator": allocator, "peer": peer}
+    return ask(model, processor, image, question, **how)
 
 
 def ask(
@@ -102,7 +109,7 @@ def ask(
     finally:
         unpatch(model)
     shown = int((inputs["input_ids"] == model.config.image_token_id).sum())
-    return Answer(question, text.strip(), shown, allocation, seconds)
+    return Answer(question, text.strip(), shown, allocation, seconds, how.get("peer"))
 
 
 def answer_figure(image: Shaped[Tensor, "3 h w"], answer: Answer, box: Size = (900, 920)) -> Image.Image:
@@ -116,7 +123,7 @@ def answer_figure(image: Shaped[Tensor, "3 h w"], answer: Answer, box: Size = (9
         ),
         Panel(
             to_pil(reconstruct(tokens, max(size)).images[0], size),
-            "what the model saw",
+            "what the model saw" if answer.peer is None else "where its tokens lie",
             f"answer: {' '.join(answer.text.split())}",
         ),
     ]

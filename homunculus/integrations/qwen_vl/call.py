@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,18 @@ class Call:
 def leaf_grids(image_grid_thw: Int64[Tensor, "images 3"], layout: Layout) -> list[Size]:
     """(columns, lines) of leaves of each image (waits for the device)."""
     return [(w // layout.merge, h // layout.merge) for _, h, w in image_grid_thw.tolist()]
+
+
+def last_question(ids: list[int], tokenizer: Any, image_token: int) -> str:
+    """The text of the last turn of the user, or all text after the last image where turns are not marked."""
+    turn = tokenizer.convert_tokens_to_ids("<|im_start|>")
+    marks = [i for i, token in enumerate(ids) if token == turn]
+    for start, stop in reversed(list(pairwise([*marks, len(ids)]))):
+        text = tokenizer.decode(ids[start:stop], skip_special_tokens=True)
+        if text.startswith("user"):
+            return text.removeprefix("user").strip()
+    images = [i for i, token in enumerate(ids) if token == image_token]
+    return tokenizer.decode(ids[images[-1] + 1 if images else 0 :], skip_special_tokens=True).strip()
 
 
 def read_call(inputs: dict[str, Any], layout: Layout, image_token: int, question: Callable[[list[int]], str]) -> Call:

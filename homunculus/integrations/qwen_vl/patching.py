@@ -7,8 +7,7 @@ What they do is planned once for every call, in a hook before the forward pass a
 
 import inspect
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
-from itertools import pairwise
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -17,14 +16,17 @@ from torch import Tensor, nn
 from homunculus.allocation import check_budget
 from homunculus.errors import HomunculusError, ImageError
 from homunculus.integrations.qwen_vl import rectangular, scorers
-from homunculus.integrations.qwen_vl.call import Call, leaf_grids, read_call
+from homunculus.integrations.qwen_vl.call import Call, last_question, leaf_grids, read_call
 from homunculus.integrations.qwen_vl.features import encode_cells, encode_views, pool_features
 from homunculus.integrations.qwen_vl.layout import Layout
-from homunculus.integrations.qwen_vl.plan import Choice, Looking, Plan, gaze_of, make_plan, scorer_in
+from homunculus.integrations.qwen_vl.plan import Looking, Plan, densities_of, gaze_of, make_plan, scorer_in
 from homunculus.integrations.qwen_vl.prompts import Prompts, lay_out
+from homunculus.integrations.qwen_vl.reducing import check_peer, reduce_features
 from homunculus.integrations.qwen_vl.remembered import Remembered, fingerprints
 from homunculus.integrations.qwen_vl.rope import Positions, extent, places
+from homunculus.integrations.qwen_vl.watching import watched
 from homunculus.integrations.qwen_vl.whole import WholeFeatures
+from homunculus.peers import Peer
 
 STAGES = ("pre", "post", "views")
 SUPPORTED = (
@@ -49,6 +51,7 @@ def patch(
     allocator: str = "foveated-pyramid",
     positions: str | None = None,
     *,
+    peer: str | None = None,
     fixation: Any = None,
     region: Any = None,
     expect: Sequence[str] = (),
@@ -61,7 +64,9 @@ def patch(
 
     `budget` may be a list: one for each image of a call, in order. `stage="pre"` lets only the chosen cells into the
     vision tower, `"post"` runs all of it and pools its features by cell, `"views"` shows an overview and `crops=1`
-    crops at full resolution, each an ordinary image. `relevance`, `allocator`, `fixation` and `options` are those of
+    crops at full resolution, each an ordinary image. `peer` names a published reducer of features (`homunculus.peers`)
+    for stage "post", in place of an allocator; `options` are then its own, and `positions` "rounded" unless asked
+    otherwise. `relevance`, `allocator`, `fixation` and `options` are those of
     `homunculus.foveate`; relevance may also be "text-similarity" or "coarse-pass", which ask the model (scorers.py).
     Spatial words of the last question set fixations; `region` says where to look instead, (x0, y0, x1, y1) as shares of
     the image or words such as "the footer". In a chat every turn looks anew, unless `keep` has an image look as it did
@@ -74,7 +79,7 @@ def patch(
     puts them on the image as it was given.
     """
     expect = (expect,) if isinstance(expect, str) else tuple(expect)
-    looking = Looking(relevance, allocator, fixation, tuple(options.items()), stage == "views", region, expect)
+    looking = Looking(relevance, allocator, fixation, tuple(options.items()), stage == "views", region, expect, peer)
     session = Session(model, processor, budget, stage, positions, looking, keep, cache_bytes, max_pixels)
     session.install()
     return session
@@ -108,11 +113,12 @@ class Session:
             raise PatchError(f"{type(model).__name__} is not supported: give one of {', '.join(SUPPORTED)}")
         if getattr(model, NAME, None) is not None:
             raise PatchError("this model is patched already: unpatch it first")
-        positions = positions or ("stock" if stage == "views" else "true")
+        positions = positions or ("stock" if stage == "views" else "rounded" if looking.peer else "true")
         if stage not in STAGES:
             raise PatchError(f"stage is one of {', '.join(STAGES)}, got {stage!r}")
         if positions not in ("true", "rounded", *(["stock"] if stage == "views" else [])):
             raise PatchError(f"positions are 'true' or 'rounded', for views also 'stock', got {positions!r}")
+        self.peer = check_peer(looking, stage)
         budgets = [budget] if isinstance(budget, int) else list(budget)
         self.budgets = [check_budget(one) for one in budgets]
         self.model, self.inner, self.processor = model, model.model, processor
@@ -121,15 +127,19 @@ class Session:
         self.layout = Layout(vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
         self.max_pixels = max_pixels or 4096 * self.layout.leaf**2
         self._check_processor()
+        image_token = model.config.image_token_id
+        self._question = partial(last_question, tokenizer=processor.tokenizer, image_token=image_token)
         self._colours = processor.image_processor.image_mean, processor.image_processor.image_std
         self.coarse = scorers.Coarse()
         self.last_plan: Plan | None = None
         self.last_maps: list[Tensor] | None = None
-        self._cells: Remembered[Choice] | None = Remembered(MOST_KEPT) if keep else None
-        self._whole = WholeFeatures(cache_bytes, self.layout)
+        self._cells: Remembered[Any] | None = Remembered(MOST_KEPT) if keep else None  # choices; of a peer, densities
+        watch = None if self.peer is None else partial(watched, self.inner.visual, attention=self.peer.attention)
+        self._whole = WholeFeatures(cache_bytes, self.layout, watch)
         self._keys: list[tuple[int, int]] = []
         self._plan: Plan | None = None
         self._call: Call | None = None
+        self._reduced: tuple[Any, list[list[Tensor]]] | None = None  # by a peer, until the model asks
         self._generating = False
         # Features of images come as tensors until 5.17 and as one tensor for each image from 5.18 on.
         self._split_deepstack = "mm_encoder_outputs" in inspect.signature(type(model).forward).parameters
@@ -207,18 +217,36 @@ class Session:
             return None
         pixels = inputs["pixel_values"]
         self._keys = self._names(pixels, call)
-        kept = None
-        if self._cells is not None:
-            kept = [self._cells.get((key, n)) for key, n in zip(self._keys, call.counts, strict=True)]
-        known = kept is not None and None not in kept
-        gazes = gaze_of(call, self.looking, self.layout)
+        names = list(zip(self._keys, call.counts, strict=True)) if self.keeps else []
+        kept = None if self._cells is None else [self._cells.get(name) for name in names]
+        known = kept is not None and all(choice is not None for choice in kept)
         views = [] if known else self.first_views(call)
-        plan = self.choose(pixels, call, views, None if gazes is None else gazes.to(call.device), kept)
+        if self.peer is None:
+            gazes = gaze_of(call, self.looking, self.layout)
+            plan = self.choose(pixels, call, views, None if gazes is None else gazes.to(call.device), kept)
+            chosen: Sequence[Any] = [(own, plan.views_of(image)) for image, own in enumerate(plan.allocations)]
+        else:
+            plan, chosen = self._reduce(inputs, call, views, kept)
         self._call, self.last_plan, self.model.last_allocation = call, plan, list(plan.allocations)
         if self._cells is not None:
-            for image, (key, count) in enumerate(zip(self._keys, call.counts, strict=True)):
-                self._cells.put((key, count), (plan.allocations[image], plan.views_of(image)))
+            for name, choice in zip(names, chosen, strict=True):
+                self._cells.put(name, choice)
         return plan
+
+    def _reduce(
+        self, inputs: dict[str, Any], call: Call, views: Sequence[scorers.FirstView], kept: Sequence[Any] | None
+    ) -> tuple[Plan, Sequence[Any]]:
+        """What a peer leaves of features of whole images, which the model will ask for, and by which densities."""
+        peer, pixels, densities = cast(Peer, self.peer), inputs["pixel_values"], kept or [None] * len(call.grids)
+        output, whole = self._whole.of(self._stock_features, pixels, inputs["image_grid_thw"], call.grids, self._keys)
+        if peer.query and not call.every_leaf and any(old is None for old in densities):
+            maps = self._ask_model(pixels, views)
+            with torch.no_grad():
+                new = densities_of(pixels, call, self.layout, self._colours, self.looking, maps)
+            densities = [own if old is None else old for old, own in zip(densities, new, strict=True)]
+        plan, levels = reduce_features(peer, whole, densities, call, self.layout, dict(self.looking.options))
+        self._reduced = output, levels
+        return plan, densities
 
     def read(self, inputs: dict[str, Any]) -> Call | None:
         """What the host must know of a call, or None if it shows no images (waits for the device)."""
@@ -232,18 +260,7 @@ class Session:
 
     def first_views(self, call: Call) -> list[scorers.FirstView]:
         """What the model is shown first, for each question it is to be asked, where it is asked at all."""
-        name = scorer_in(self.looking.relevance, scorers.NAMES)
-        if name is None or call.every_leaf:
-            return []
-        tokenizer = self.processor.tokenizer
-
-        def tokenize(text: str) -> list[int]:
-            return tokenizer(text, add_special_tokens=False)["input_ids"]
-
-        end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-        calls = [call, *(call.asking(question, tokenize(question), end) for question in self.looking.expect)]
-        words = tokenize if name == "text-similarity" else None
-        return [scorers.first_view(one, self.layout, self.coarse, words) for one in calls]
+        return scorers.first_views(call, self.layout, self.coarse, self.looking, self.processor.tokenizer)
 
     def choose(
         self,
@@ -251,15 +268,20 @@ class Session:
         call: Call,
         views: Sequence[scorers.FirstView],
         gazes: Tensor | None,
-        kept: Sequence[Choice | None] | None = None,
+        kept: Sequence[Any] | None = None,
     ) -> Plan:
         """The cells of every image. From here on nothing waits for the device."""
+        maps = self._ask_model(pixels, views)
+        with torch.no_grad():
+            return make_plan(pixels, call, self.layout, self._colours, self.looking, maps, gazes, kept)
+
+    def _ask_model(self, pixels: Tensor, views: Sequence[scorers.FirstView]) -> list[Tensor] | None:
+        """What the model finds relevant, where it is asked."""
         self.last_maps = None
         if views:
             name = cast(str, scorer_in(self.looking.relevance, scorers.NAMES))
             self.last_maps = scorers.model_maps(name, self.inner, pixels, views, self.layout, self.coarse)
-        with torch.no_grad():
-            return make_plan(pixels, call, self.layout, self._colours, self.looking, self.last_maps, gazes, kept)
+        return self.last_maps
 
     def _names(self, pixels: Tensor, call: Call) -> list[tuple[int, int]]:
         """What to remember each image by, where anything is remembered."""
@@ -267,31 +289,16 @@ class Session:
             return []
         return fingerprints(pixels.split([columns * lines * self.layout.merge**2 for columns, lines in call.grids]))
 
-    def _question(self, ids: list[int]) -> str:
-        """The text of the last turn of the user, or all text after the last image where turns are not marked."""
-        tokenizer = self.processor.tokenizer
-        turn = tokenizer.convert_tokens_to_ids("<|im_start|>")
-        marks = [i for i, token in enumerate(ids) if token == turn]
-        for start, stop in reversed(list(pairwise([*marks, len(ids)]))):
-            text = tokenizer.decode(ids[start:stop], skip_special_tokens=True)
-            if text.startswith("user"):
-                return text.removeprefix("user").strip()
-        images = [i for i, token in enumerate(ids) if token == self.model.config.image_token_id]
-        return tokenizer.decode(ids[images[-1] + 1 if images else 0 :], skip_special_tokens=True).strip()
-
-    @contextmanager
-    def _planned(self, inputs: dict[str, Any]):  # type: ignore[no-untyped-def]
-        self._plan = self._make_plan(inputs)
-        self._generating = True
-        try:
-            yield
-        finally:
-            self._plan, self._call, self._generating = None, None, False
-
     def _generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
         known = dict(kwargs) if inputs is None else {"input_ids": inputs, **kwargs}
-        with self._planned(known):
+        with torch.no_grad():
+            self._plan = self._make_plan(known)
+        self._generating = True
+        try:
             return self._stock_generate(inputs, *args, **kwargs)
+        finally:
+            self._plan = self._call = self._reduced = None
+            self._generating = False
 
     def _before(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         if not self._generating:
@@ -300,7 +307,7 @@ class Session:
 
     def _after(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
         if not self._generating:
-            self._plan = self._call = None
+            self._plan = self._call = self._reduced = None
 
     # -------------------------------------------------------------------------------------------- the model
 
@@ -332,9 +339,13 @@ class Session:
             levels = getattr(output, "deepstack_features", None)
             deepstack = None if levels is None else [level.split(plan.counts) for level in levels]
             return output, output.pooler_output.split(plan.counts), deepstack
-        output, features = self._whole.of(self._stock_features, pixel_values, image_grid_thw, plan, self._keys)
-        pooled = [pool_features(level, plan) for level in zip(*features, strict=True)]
-        return output, pooled[0], pooled[1:] or None
+        if self._reduced is not None:
+            output, levels = self._reduced
+        else:
+            tower = self._stock_features
+            output, whole = self._whole.of(tower, pixel_values, image_grid_thw, plan.grids, self._keys)
+            levels = [pool_features(level, plan) for level in zip(*(own.levels for own in whole), strict=True)]
+        return output, levels[0], levels[1:] or None
 
     def _get_rope_index(
         self,

@@ -43,6 +43,7 @@ class Looking:
     views: bool = False  # an overview and crops, each an ordinary image
     region: Any = None  # (x0, y0, x1, y1) as shares of the image, or words such as "the footer"
     expect: tuple[str, ...] = ()  # further questions that the cells should serve as well
+    peer: str | None = None  # a published reducer of features, in place of an allocator (reducing.py)
 
     def __post_init__(self) -> None:
         if self.region is None or isinstance(self.region, str):
@@ -95,18 +96,14 @@ def make_plan(
     kinds = [(call.grids[i], call.counts[i], i if one_by_one else None) for i in todo]
     for group in alike(kinds):
         images = [todo[i] for i in group]
-        rows = rows_of(pixel_values, call.grids, images, layout)
-        source = looking.relevance
-        if maps is not None:
-            source = with_map(source, torch.stack([maps[i] for i in images]))
         chosen, shown = choose_cells(
-            rows,
+            rows_of(pixel_values, call.grids, images, layout),
             call.grids[images[0]],
             call.counts[images[0]],
             [call.questions[call.owners[i]] for i in images],
             layout,
             colours,
-            replace(looking, relevance=source),
+            with_maps(looking, maps, images),
             None if gazes is None else gazes if len(images) == len(gazes) else gazes[images],
         )
         for place, image in enumerate(images):
@@ -114,6 +111,27 @@ def make_plan(
             choices[image] = one_image(chosen, place), views
     made = cast(list[Choice], choices)
     return Plan(tuple(own for own, _ in made), call.grids, call.rows, tuple(views for _, views in made))
+
+
+def densities_of(
+    pixel_values: Float[Tensor, "patches values"],
+    call: Call,
+    layout: Layout,
+    colours: tuple[Sequence[float], Sequence[float]],
+    looking: Looking,
+    maps: Sequence[Tensor] | None = None,
+) -> list[Float64[Tensor, "_lines _columns"]]:
+    """How relevant the leaves of every image are, for who chooses no cells; all images of one size at once."""
+    found: list[Any] = [None] * len(call.grids)
+    for images in alike(call.grids):
+        rows = rows_of(pixel_values, call.grids, images, layout)
+        questions = [call.questions[call.owners[i]] for i in images]
+        density, _ = density_of(
+            rows, call.grids[images[0]], questions, layout, colours, with_maps(looking, maps, images)
+        )
+        for image, own in zip(images, density, strict=True):
+            found[image] = own
+    return found
 
 
 def alike(kinds: Sequence[Any]) -> list[list[int]]:
@@ -161,6 +179,13 @@ def with_map(source: Any, density: Tensor) -> Any:
         return density
     pairs = source.items() if isinstance(source, Mapping) else source
     return [(part if part in SOURCES or not isinstance(part, str) else density, weight) for part, weight in pairs]
+
+
+def with_maps(looking: Looking, maps: Sequence[Tensor] | None, images: Sequence[int]) -> Looking:
+    """The same with these images' maps in the place of a scorer's name, where one was asked."""
+    if maps is None:
+        return looking
+    return replace(looking, relevance=with_map(looking.relevance, torch.stack([maps[i] for i in images])))
 
 
 def _mixture(source: Any) -> list[Any]:
@@ -225,22 +250,11 @@ def choose_cells(
     """`budget` cells of each image, in pixels of the image as the processor resized it, and the views they make up."""
     columns, lines = grid
     leaves, size = columns * lines, (columns * layout.leaf, lines * layout.leaf)
-    if budget > leaves:
-        raise ImageError(
-            f"{budget} placeholders for an image of {columns}x{lines} cells: "
-            "make inputs with the processor that was patched, which enlarges small images"
-        )
+    check_count(budget, grid)
     if budget == leaves:  # nothing to choose
         ones = torch.ones(len(rows), lines, columns, dtype=torch.float64, device=rows.device)
         return rectangular(allocate_view(View(ones, size, layout.leaf), budget, "uniform")), None
-    mean, std = (_colour_on(rows.device, tuple(colour)) for colour in colours)
-    images = (unpatchify(rows.detach().float(), grid, layout) * std + mean).clamp(0, 1)
-    pyramid = ImagePyramid(images, grid, layout.leaf)
-    source = looking.relevance
-    if looking.region is not None and not isinstance(looking.region, str):
-        source = _region_on(rows.device, tuple(looking.region), grid)
-    asked: list[list[Any]] = [list(questions), *([one] * len(rows) for one in looking.expect if _asks(source))]
-    density = torch.stack([relevance_of(pyramid, source, own, floor=0.0, validate=False) for own in asked]).mean(0)
+    density, pyramid = density_of(rows, grid, questions, layout, colours, looking)
     view = View(density, size, layout.leaf, pyramid, fixations, list(questions))
     if looking.views:
         options = dict(looking.options)
@@ -251,6 +265,36 @@ def choose_cells(
             f"{looking.allocator} turns its cells, and the tower takes upright ones: use another allocator"
         )
     return in_reading_order(allocation), None
+
+
+def check_count(count: int, grid: Size) -> None:
+    """Refuse more tokens than an image has leaves."""
+    columns, lines = grid
+    if count > columns * lines:
+        raise ImageError(
+            f"{count} placeholders for an image of {columns}x{lines} cells: "
+            "make inputs with the processor that was patched, which enlarges small images"
+        )
+
+
+def density_of(
+    rows: Float[Tensor, "b patches values"],
+    grid: Size,
+    questions: Sequence[str | None],
+    layout: Layout,
+    colours: tuple[Sequence[float], Sequence[float]],
+    looking: Looking,
+) -> tuple[Float64[Tensor, "b lines columns"], ImagePyramid]:
+    """How relevant the leaves of images of one size are, the mean over questions to expect, and their pixels."""
+    mean, std = (_colour_on(rows.device, tuple(colour)) for colour in colours)
+    images = (unpatchify(rows.detach().float(), grid, layout) * std + mean).clamp(0, 1)
+    pyramid = ImagePyramid(images, grid, layout.leaf)
+    source = looking.relevance
+    if looking.region is not None and not isinstance(looking.region, str):
+        source = _region_on(rows.device, tuple(looking.region), grid)
+    asked: list[list[Any]] = [list(questions), *([one] * len(rows) for one in looking.expect if _asks(source))]
+    density = torch.stack([relevance_of(pyramid, source, own, floor=0.0, validate=False) for own in asked]).mean(0)
+    return density, pyramid
 
 
 def in_reading_order(allocation: Allocation) -> Allocation:

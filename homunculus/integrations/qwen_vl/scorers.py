@@ -21,7 +21,7 @@ from homunculus.geometry import Size
 from homunculus.integrations.qwen_vl.call import Call
 from homunculus.integrations.qwen_vl.features import cell_shares, encode_cells
 from homunculus.integrations.qwen_vl.layout import Layout
-from homunculus.integrations.qwen_vl.plan import Plan, alike
+from homunculus.integrations.qwen_vl.plan import Looking, Plan, alike, scorer_in
 from homunculus.integrations.qwen_vl.prompts import Prompts, read
 from homunculus.integrations.qwen_vl.rope import extent, places
 from homunculus.structures import Allocation, View, rectangular
@@ -58,6 +58,21 @@ def first_view(
     prompts = call.prompts_with(plan.counts, extents)
     words = () if tokenize is None else tuple(torch.tensor(tokenize(q or " ")).to(call.device) for q in call.questions)
     return FirstView(plan, tuple(shares for _, shares in own), prompts, words)
+
+
+def first_views(call: Call, layout: Layout, coarse: Coarse, looking: Looking, tokenizer: Any) -> list[FirstView]:
+    """What the model is shown first, for each question it is to be asked, where it is asked at all."""
+    name = scorer_in(looking.relevance, NAMES)
+    if name is None or call.every_leaf:
+        return []
+
+    def tokenize(text: str) -> list[int]:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    calls = [call, *(call.asking(question, tokenize(question), end) for question in looking.expect)]
+    words = tokenize if name == "text-similarity" else None
+    return [first_view(one, layout, coarse, words) for one in calls]
 
 
 @lru_cache(maxsize=32)
