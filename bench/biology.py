@@ -199,6 +199,14 @@ def cell_rows() -> Iterator[Row]:
             low, high = receptive.K_RANGE
             k = (side[free] / (e[free] + offset)).median().item()
             yield Row("`v1`: side / (e + 0.75°), as it happens", k, "0.14–0.26", low, high, "RF of V1")
+            smallest = to_pixels(side.min().item(), (SIDE, SIDE))
+            yield Row("`v1`: the smallest cell", smallest, "about a leaf, 16", 13, 19, "the law's floor", " px")
+            mm = side * cortex.magnification(e)
+            beyond = mm[e > 2]
+            spread = (beyond.max() / beyond.min()).item()
+            yield Row("`v1`: side · M beyond 2°, largest / smallest", spread, "≈ 1", 1, 1.25, "equal cortical area")
+            centre = (mm[e.argmin()] / beyond.median()).item()
+            yield Row("`v1`: side · M at the gaze / beyond 2°", centre, "not 1", 1.1, math.inf, "a leaf binds")
     literal = to_pixels(cortex.E0, (SIDE, SIDE))
     yield printed(f"0.75° of a {DEGREES:g}° image, pixels of {SIDE}", literal, "19", "computed", " px")
 

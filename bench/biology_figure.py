@@ -25,7 +25,7 @@ Cells = dict[str, tuple[Tensor, Tensor]]  # eccentricity and side in degrees, by
 
 
 def draw(cells: Cells, leaf: float, nyquist: float, out: Path) -> None:
-    """Two panels; `leaf` in degrees is the smallest side, `nyquist` in cycles/degree that of the image's pixels."""
+    """Two panels; `leaf`, in degrees, is about the smallest side; `nyquist` that of the pixels, in cycles/degree."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13.4, 6.4), layout="constrained")
     e = torch.logspace(-1, 1.602, 300, dtype=torch.float64)
     sizes(left, e, cells, leaf)
@@ -56,7 +56,6 @@ def sizes(axis: Any, e: Tensor, cells: Cells, leaf: float) -> None:
     low, high = receptive.K_RANGE
     field = receptive.receptive_field
     axis.fill_between(e, field(e, k=low), field(e, k=high), color=FIELDS, alpha=0.6, lw=0)
-    axis.plot(e, field(e, "hV4"), color=FIELDS, lw=1.6, ls="--")
     axis.plot(e, 1 / cortex.magnification(e), color=CORTEX, lw=2)
     axis.plot(e, acuity.minimum_angle(e), color=INK, lw=1.4, ls=":")
     axis.plot(e, cones.cone_spacing(e), color=RETINA, lw=2)
@@ -70,14 +69,13 @@ def sizes(axis: Any, e: Tensor, cells: Cells, leaf: float) -> None:
     axis.axhline(leaf, color=FAINT, lw=0.9, ls=(0, (1, 3)))
     _dots(axis, cells, "side of a cell")
     end = XLIM[1]
-    _side(axis, field(e[-1:], "hV4").item(), "receptive field,\nhV4 (k = 0.8)", "#4f8497")
     _side(axis, field(e[-1:]).item(), "receptive field,\nV1 (k = 0.14–0.26)", "#4f8497")
     _side(axis, (end + cortex.E0) / cortex.M_E0, "1 / M(e): what\n1 mm of V1 sees", CORTEX)
     _side(axis, leaf, "a leaf, 16 px", FAINT)
     _side(axis, acuity.minimum_angle(e[-1:]).item(), "smallest angle\ntold apart, 20/20", INK)
-    _side(axis, cones.cone_spacing(e[-1:]).item(), "from cone to cone\n(cones per mm²)", RETINA)
+    _side(axis, cones.cone_spacing(e[-1:]).item(), "cone to cone\n(cones per mm²)", RETINA)
     axis.set_ylabel("size (degrees of visual angle)")
-    axis.set_ylim(0.006, 50)
+    axis.set_ylim(0.006, 30)
     axis.set_title("Sizes", loc="left", fontsize=11, color=INK)
 
 
@@ -89,14 +87,23 @@ def frequencies(axis: Any, e: Tensor, cells: Cells, nyquist: float) -> None:
     for band, name in zip(receptive.channels(e).unbind(-1), ("½ cycle", "1 cycle", "2 cycles"), strict=True):
         axis.plot(e, band, color=FIELDS, lw=2)
         _side(axis, band[-1].item(), f"V1: {name} in a field", "#4f8497")
-    # A cell holds 16 x 16 pixels: half a cycle for each.
-    _dots(axis, {name: (place, 16 / (2 * side)) for name, (place, side) in cells.items()}, "finest grating of a cell")
+    finest = {name: (e, finest_grating(side, nyquist)) for name, (e, side) in cells.items()}
+    _dots(axis, finest, "finest grating of a cell")
     _side(axis, nyquist, f"pixels: {nyquist:.3g} cycles/°", FAINT, 7)
     _side(axis, cones.cone_limit(e[-1:]).item(), "cones", RETINA, -3)
     _side(axis, acuity.cutoff(e[-1:]).item(), "acuity, 20/20", INK)
     axis.set_ylabel("spatial frequency (cycles per degree)")
     axis.set_ylim(0.05, 100)
     axis.set_title("Frequencies", loc="left", fontsize=11, color=INK)
+
+
+def finest_grating(side: Tensor, nyquist: float) -> Tensor:
+    """A cell holds 16 x 16 pixels, half a cycle for each; one smaller than a leaf shows no more than the image has.
+
+    >>> finest_grating(torch.tensor([0.5, 1.0]), 12.8).tolist()
+    [12.800000190734863, 8.0]
+    """
+    return (16 / (2 * side)).clamp(max=nyquist)
 
 
 def _dots(axis: Any, cells: Cells, title: str) -> None:

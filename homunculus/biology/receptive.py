@@ -2,9 +2,7 @@
 
 Receptive fields grow as k (e + e0), as the inverse of magnification does: on the cortex every cell collects from about
 the same number of millimetres. k is a parameter, not a constant of nature: 0.14 to 0.26 for V1, by method and by what
-is called the edge of a field. Later areas see wider. How much wider is taken from the slopes of population receptive
-fields against eccentricity, 0.10, 0.15, 0.27 and 0.40 for V1, V2, V3 and hV4 (Harvey and Dumoulin 2011, read off their
-figure by others): only the ratios are used, as a population's field is wider than that of its cells.
+is called the edge of a field. Later areas see wider; how much is not modelled.
 
 A field as wide as half a cycle sets the lowest band, SF = 1 / (2 RF), and two octaves lie above it. Every place of the
 visual field has several bands. A token holds one low-pass of its cell: the likeness is an analogy and no more.
@@ -15,23 +13,19 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from homunculus.biology.cortex import E0
-from homunculus.errors import HomunculusError
 
 K_RANGE = (0.14, 0.26)  # degrees of field for a degree of e + e0, of V1
 K = 0.2
-AREAS = {"V1": 1.0, "V2": 1.5, "V3": 2.7, "hV4": 4.0}  # times as wide as in V1
 OCTAVES = 3
 
 
-def receptive_field(e: Float64[Tensor, "*n"], area: str = "V1", k: float = K, e0: float = E0) -> Float64[Tensor, "*n"]:
-    """The width of a receptive field at eccentricity e, in degrees; `k` is that of V1.
+def receptive_field(e: Float64[Tensor, "*n"], k: float = K, e0: float = E0) -> Float64[Tensor, "*n"]:
+    """The width of a receptive field of V1 at eccentricity e, in degrees.
 
     >>> receptive_field(torch.tensor([0.25, 9.25]).double())
     tensor([0.2000, 2.0000], dtype=torch.float64)
     """
-    if area not in AREAS:
-        raise HomunculusError(f"no receptive fields are known here of '{area}': choose from {', '.join(AREAS)}")
-    return k * AREAS[area] * (e + e0)
+    return k * (e + e0)
 
 
 def channels(e: Float64[Tensor, "*n"], k: float = K, e0: float = E0) -> Float64[Tensor, "*n octaves"]:
@@ -40,5 +34,5 @@ def channels(e: Float64[Tensor, "*n"], k: float = K, e0: float = E0) -> Float64[
     >>> channels(torch.tensor([1.75]).double())
     tensor([[1., 2., 4.]], dtype=torch.float64)
     """
-    lowest = 1 / (2 * receptive_field(e, "V1", k, e0))
+    lowest = 1 / (2 * receptive_field(e, k, e0))
     return lowest[..., None] * 2.0 ** torch.arange(OCTAVES, dtype=e.dtype, device=e.device)

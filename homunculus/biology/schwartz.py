@@ -73,12 +73,3 @@ def on_cortex(
     """
     angle = v / scale
     return (angle.abs() < math.pi / 2) & ((u / scale).exp() * angle.cos() >= 1)
-
-
-def reach(e: float, a: float = E0, scale: float = M_E0) -> tuple[float, float]:
-    """How far the sheet goes that sees out to e degrees, in mm: away from the fovea, and up or down.
-
-    >>> tuple(round(side, 1) for side in reach(20.0))
-    (57.4, 26.5)
-    """
-    return scale * math.log1p(e / a), scale * math.atan2(e, a)

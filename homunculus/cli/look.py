@@ -117,7 +117,7 @@ def cortical_view(
     """The figure of `--cortex`, about the first fixation or the peak of relevance, and its numbers."""
     from homunculus.allocation.polar import gaze_of
     from homunculus.biology import acuity_similarity
-    from homunculus.viz.cortex import cortex_figure, for_the_eye
+    from homunculus.viz.cortex import cortex_figure, for_the_eye, image_share
 
     gaze = gaze_of(view)[0]
     figure = cortex_figure(pixels, tokens, gaze, question, method, degrees)
@@ -125,7 +125,9 @@ def cortical_view(
     seen = acuity_similarity(small, shown, moved, degrees)
     rings = dict(zip((f"{edge:g}" for edge in seen.edges[1:]), seen.rings, strict=True))
     known = {edge: ring for edge, ring in rings.items() if ring == ring}  # a ring outside of the image has none
-    return figure, {"degrees": degrees, "gaze": gaze.tolist(), "similarity": seen.whole, "within": known}
+    share = image_share(gaze, view.image_size, degrees)
+    numbers = {"degrees": degrees, "gaze": gaze.tolist(), "share": share, "similarity": seen.whole, "within": known}
+    return figure, numbers
 
 
 def leave_room() -> None:
@@ -208,7 +210,10 @@ def print_summary(report: dict[str, Any]) -> None:
     table.add_row("cells", cells + context)
     table.add_row("coverage", f"{report['coverage']:.1%}")
     table.add_row("relevance", ", ".join(f"{name} {share:.0%}" for name, share in report["relevance"].items()))
-    if not report["fixations"]:
+    if not report["fixations"] and "cortex" in report:
+        x, y = report["cortex"]["gaze"]
+        gaze = f"{x:.0f}, {y:.0f}: the peak of relevance"
+    elif not report["fixations"]:
         gaze = "nowhere: the question names no place" if report["question"] else "nowhere"
     else:
         gaze = "; ".join(f"{x:.0f}, {y:.0f}" for x, y in report["fixations"][:6])
@@ -219,6 +224,7 @@ def print_summary(report: dict[str, Any]) -> None:
     table.add_row("attention", f"{report['attention_share']:.1%} of the tokens near {near}")
     if "cortex" in report:
         seen = report["cortex"]
+        table.add_row("cortex", f"{seen['share']:.0%} of V1 sees the image, {seen['degrees']:g} degrees large")
         rings = ", ".join(f"{ring:.2f} to {edge} deg" for edge, ring in seen["within"].items())
         table.add_row("to the eye", f"{seen['similarity']:.3f} alike (SSIM at the scale of acuity): {rings}")
     for number, look in enumerate(report.get("looks", []), 1):

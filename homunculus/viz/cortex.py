@@ -4,8 +4,8 @@ The sheet is sampled in equal steps of cortex, as many samples as the tokens hav
 held against what the tokens show. Steps on the sheet are finer than pixels at the gaze and coarser far from it: there
 detail is lost, and at the gaze samples are spent on nothing, since the image has no more to show.
 
-The left half field is drawn on the left, the foveas side by side in the middle, the upper field up. Each half is seen
-by the hemisphere of the other side.
+Drawn as the eye sees it: the left half field on the left, the foveas side by side in the middle, the upper field up. In
+the head each half lies in the hemisphere of the other side, and the upper field on the lower bank of the sulcus.
 """
 
 import math
@@ -18,8 +18,9 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from homunculus.allocation import Allocator
-from homunculus.biology.cortex import E0, M_E0
-from homunculus.biology.field import DEGREES, eccentricity_map, pixels_per_degree
+from homunculus.allocation.polar import border, directions
+from homunculus.biology.cortex import E0, M_E0, WHOLE_FIELD, cortical_share
+from homunculus.biology.field import DEGREES, eccentricity_map, pixels_per_degree, to_degrees
 from homunculus.biology.schwartz import from_cortex, on_cortex, to_cortex
 from homunculus.geometry import Size
 from homunculus.kernels.resample import area_resample_in_strips, as_float, halve
@@ -33,6 +34,7 @@ MARKS = (1, 2, 5, 10, 20)  # degrees
 BLANK = 0.95  # where no cortex is, or no image
 LEAST = 4.0  # mm of sheet for a half field, however little of it the image shows
 LARGEST = 1536  # longer side that is worked with, in pixels
+PRESENT = 1e-3  # of a sample, the least that can be told from none after averaging
 BETWEEN, FOOT = 14, 26  # pixels of the drawing: between the halves, and below for the marks
 
 
@@ -112,17 +114,31 @@ def from_sheets(sheets: Sheets) -> Float[Tensor, "3 h w"]:
     x, y = eccentricity_map(sheets.gaze, sheets.image_size, sheets.degrees)
     u, v, right = to_cortex(x, y)
     level = (local_magnification(x, y) / pixels_per_degree(sheets.image_size, sheets.degrees) / sheets.step).log2()
-    found = []
-    for sheet, seen in ((sheets.left, sheets.seen_left), (sheets.right, sheets.seen_right)):
+    # Half a pixel of samples is enough to average: interpolation does the other half.
+    places = u / sheets.step, (sheets.top - v) / sheets.step, level - 1
+    left, right_half = (sheets.left, sheets.seen_left), (sheets.right, sheets.seen_right)
+    back = torch.zeros(3, *u.shape, dtype=sheets.left.dtype, device=u.device)
+    for mine, own, other in ((~right, left, right_half), (right, right_half, left)):
+        if not bool(mine.any()):
+            continue
+        # A sliver beside the gaze may be too thin for a sample: the other half has one at the same place of its sheet.
+        sheet, seen = own if bool(own[1].any()) else other
         # Samples beyond the sheet must not bleed in: colour and presence are averaged alike, then divided.
-        known = torch.cat((sheet * seen, seen[None].to(sheet.dtype)))
-        mips = [known]
-        while min(mips[-1].shape[1:]) > 1:
+        mips = [torch.cat((sheet * seen, seen[None].to(sheet.dtype)))]
+        while max(mips[-1].shape[1:]) > 1:
             mips.append(halve(mips[-1]))
-        # Half a pixel of samples is enough to average: interpolation does the other half.
-        mixed = _look_up(mips, u / sheets.step, (sheets.top - v) / sheets.step, level - 1)
-        found.append(mixed[:3] / mixed[3:].clamp(min=1e-4))
-    return torch.where(right, found[1], found[0])
+        back[:, mine] = _look_up_present(mips, *(place[mine][None] for place in places))[:, 0]
+    return back
+
+
+def image_share(gaze: Float[Tensor, "2"], size: Size, degrees: float = DEGREES) -> float:
+    """The share of primary visual cortex that sees the image, by magnification: the disc's, direction by direction.
+
+    >>> round(image_share(torch.tensor([512.0, 512.0]), (1024, 1024)), 3)
+    0.646
+    """
+    reach = border(gaze.double()[None], size, *directions(1024, gaze.device))
+    return cortical_share(to_degrees(reach, size, degrees).clamp(max=WHOLE_FIELD)).mean().item()
 
 
 def local_magnification(x: Float64[Tensor, "*n"], y: Float64[Tensor, "*n"]) -> Float64[Tensor, "*n"]:
@@ -159,6 +175,24 @@ def _look_up(
     return result
 
 
+def _look_up_present(
+    mips: list[Float[Tensor, "4 _h _w"]],
+    x: Float64[Tensor, "rows columns"],
+    y: Float64[Tensor, "rows columns"],
+    level: Float64[Tensor, "rows columns"],
+) -> Float[Tensor, "3 rows columns"]:
+    """Colours at (x, y) of samples of which some are absent (channel 3 is their presence, colours are 0 where it is):
+    averaged over 2^level samples, and over twice as many again until one of them is present."""
+    level = level.clamp(min=0)
+    mixed = _look_up(mips, x, y, level)
+    for coarser in range(1, len(mips)):
+        absent = mixed[3] < PRESENT
+        if not bool(absent.any()):
+            break
+        mixed[:, absent] = _look_up(mips, *(part[absent][None] for part in (x, y, level + coarser)))[:, 0]
+    return mixed[:3] / mixed[3:].clamp(min=PRESENT)
+
+
 # --------------------------------------------------------------------------------------------------------- the drawing
 
 
@@ -189,21 +223,39 @@ def draw_sheets(sheets: Sheets, width: int) -> Image.Image:
     return picture
 
 
+def marks_shown(sheets: Sheets) -> list[int]:
+    """The eccentricities, in degrees, of which a line is drawn over either half: those that the image reaches.
+
+    >>> marks_shown(to_sheets(torch.rand(3, 60, 80), torch.tensor([40.0, 30.0]), 15.0, samples=2000))
+    [1, 2, 5]
+    """
+    return [e for e in MARKS if any(bool(_arc(sheets, e, right)[2].any()) for right in (False, True))]
+
+
+def _arc(
+    sheets: Sheets, e: float, right: bool
+) -> tuple[Float64[Tensor, "n"], Float64[Tensor, "n"], Bool[Tensor, "n-1"]]:
+    """The line of eccentricity e on one sheet in mm, away from the fovea and up, and which of its pieces lie in the
+    image."""
+    turn = torch.linspace(-math.pi / 2, math.pi / 2, 181, dtype=torch.float64)
+    x, y = e * turn.cos(), e * turn.sin()
+    per_degree = pixels_per_degree(sheets.image_size, sheets.degrees)
+    px, py = sheets.gaze[0].cpu() + (x if right else -x) * per_degree, sheets.gaze[1].cpu() - y * per_degree
+    inside = (px >= 0) & (px <= sheets.image_size[0]) & (py >= 0) & (py <= sheets.image_size[1])
+    u, v, _ = to_cortex(x, y)
+    return u, v, inside[:-1] & inside[1:]
+
+
 def _mark(draw: ImageDraw.ImageDraw, sheets: Sheets, e: float, right: bool, frame: tuple[int, int, float, int]) -> None:
     """The line of eccentricity e over one half, where the image reaches it, and its number below."""
     start, direction, per_mm, height = frame
-    turn = torch.linspace(-math.pi / 2, math.pi / 2, 181, dtype=torch.float64)
-    x, y = e * turn.cos() * direction, e * turn.sin()
-    per_degree = pixels_per_degree(sheets.image_size, sheets.degrees)
-    px, py = sheets.gaze[0].cpu() + x * per_degree, sheets.gaze[1].cpu() - y * per_degree
-    inside = (px >= 0) & (px <= sheets.image_size[0]) & (py >= 0) & (py <= sheets.image_size[1])
+    u, v, inside = _arc(sheets, e, right)
     if not bool(inside.any()):
         return
-    u, v, _ = to_cortex(x.abs(), y)
     points = list(zip((start + direction * u * per_mm).tolist(), ((sheets.top - v) * per_mm).tolist(), strict=True))
     strokes: tuple[tuple[Colour, int], ...] = (((255, 255, 255), 3), ((0, 92, 138), 1))
     for colour, thick in strokes:
-        for first, second, shown in zip(points[:-1], points[1:], (inside[:-1] & inside[1:]).tolist(), strict=True):
+        for first, second, shown in zip(points[:-1], points[1:], inside.tolist(), strict=True):
             if shown:
                 draw.line((first, second), fill=colour, width=thick)
     # Curves of large e run on to the lower edge, where their numbers stand apart.
@@ -219,8 +271,8 @@ def cortex_figure(
     degrees: float = DEGREES,
     box: Size = (620, 760),
 ) -> Image.Image:
-    """Above, the image: its cells, what the tokens show, and what comes back from the cortex. Below, the same three on
-    the cortex: the image, the cells, and what the tokens show."""
+    """Above, the image: its cells, what the tokens show, and what comes back from the cortex. Below, on the cortex: the
+    image, the cells, and what the tokens show."""
     full = image.shape[2], image.shape[1]
     size = panel_size(full, box)
     allocation = rectangular(tokens.allocation)
@@ -235,6 +287,7 @@ def cortex_figure(
     drawn = torch.frombuffer(bytearray(cells.tobytes()), dtype=torch.uint8).view(cells.height, cells.width, 3)
     on_sheet = to_sheets(drawn.permute(2, 0, 1), gaze.cpu(), degrees, step=sheets.step / 2)  # its lines are thin
     finest, coarsest = (side * scale for side in sample_sides(sheets))
+    marks = ", ".join(map(str, marks_shown(sheets))) + " degrees" if marks_shown(sheets) else "none within 1 degree"
     panels = [
         Panel(picture, f"{allocation.budget} tokens, {method.name}", "cells by side", side_legend(allocation)),
         Panel(to_pil(seen, size), "what the model sees", f"{allocation.budget} patches of {allocation.leaf} px"),
@@ -243,8 +296,12 @@ def cortex_figure(
             "back from the cortex",
             f"{sheets.samples} samples: one every {finest:.2g} px at the gaze, {coarsest:.2g} px farthest from it",
         ),
-        Panel(draw_sheets(sheets, size[0]), "the image on visual cortex (V1)", "left and right half of the field"),
-        Panel(draw_sheets(on_sheet, size[0]), "the cells on it", "marks: 1, 2, 5, 10, 20 degrees from the gaze"),
+        Panel(
+            draw_sheets(sheets, size[0]),
+            f"the image on visual cortex: {image_share(gaze, sheets.image_size, degrees):.0%} of V1",
+            "as seen; in the head the halves are crossed, the upper field on the lower bank",
+        ),
+        Panel(draw_sheets(on_sheet, size[0]), "the cells on it", f"marks: {marks} from the gaze"),
         Panel(
             draw_sheets(to_sheets(seen, gaze, degrees, step=sheets.step), size[0]),
             "what the model sees, on it",
@@ -261,7 +318,7 @@ def for_the_eye(
 ) -> tuple[Float[Tensor, "3 h2 w2"], Float64[Tensor, "2"], Float[Tensor, "3 h2 w2"]]:
     """The image in [0, 1], the gaze on it, and what the tokens show of it: all at 1536 pixels if it is larger.
 
-    At 40 degrees across these are 38 pixels for a degree: an eye of 20/20 tells more apart at the very gaze only.
+    At 40 degrees across these are 38 pixels for a degree: an eye of 20/20 tells more apart within 1.3 degrees only.
     """
     full = image.shape[2], image.shape[1]
     shrink = max(1.0, max(full) / LARGEST)

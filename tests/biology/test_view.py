@@ -9,23 +9,32 @@ import sys
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 import homunculus
 from homunculus.allocation import get_allocator
+from homunculus.biology import cortical_area, cutoff, magnification, pixels_per_degree
 from homunculus.biology.cortex import E0, M_E0
-from homunculus.biology.field import DEGREES
+from homunculus.biology.field import DEGREES, eccentricity_map
 from homunculus.cli.look import look as command
 from homunculus.errors import FixationError, ImageError
+from homunculus.viz import cortex as drawing
 from homunculus.viz.cortex import (
     BLANK,
+    LARGEST,
     cortex_figure,
     draw_sheets,
     for_the_eye,
     from_sheets,
+    image_share,
+    marks_shown,
     sample_sides,
     to_sheets,
 )
+
+from ..strategies import image_sizes
 
 CENTRE = torch.tensor([100.0, 60.0])
 
@@ -73,9 +82,9 @@ def test_a_mirrored_image_swaps_the_halves():
 
 def test_slow_waves_come_back_and_fine_ones_far_away_do_not():
     image = waves()
-    for gaze in (CENTRE, torch.tensor([3.0, 115.0])):
+    for gaze in (CENTRE, torch.tensor([3.0, 115.0]), torch.tensor([83.9, 66.3]), torch.tensor([140.0, 36.0])):
         back = from_sheets(to_sheets(image, gaze, samples=60_000))
-        assert (back - image).abs().max() < 0.03
+        assert (back - image).abs().max() < 0.04  # at the border, the value of the nearest sample
     checks = ((torch.arange(400)[:, None] // 2 + torch.arange(400) // 2) % 2).float().expand(3, -1, -1)
     sheets = to_sheets(checks, torch.tensor([200.0, 200.0]), samples=60_000)
     back = from_sheets(sheets)
@@ -85,12 +94,31 @@ def test_slow_waves_come_back_and_fine_ones_far_away_do_not():
     assert (back[:, :30, :30] - 0.5).abs().max() < 0.05  # and grey far from it: averaged, not aliased
 
 
-def test_constants_stay_and_nothing_bleeds_in():
-    for gaze in (CENTRE, torch.tensor([0.0, 120.0])):
-        sheets = to_sheets(torch.full((3, 120, 200), 0.2), gaze)
-        assert torch.allclose(from_sheets(sheets), torch.tensor(0.2), atol=1e-5)
-        assert torch.allclose(sheets.right[:, sheets.seen_right], torch.tensor(0.2), atol=1e-6)
-        assert (sheets.right[:, ~sheets.seen_right] == BLANK).all()
+@pytest.mark.parametrize(
+    ("size", "gaze", "samples"),
+    [
+        ((200, 120), (100.0, 60.0), 69_888),
+        ((200, 120), (0.0, 120.0), 69_888),
+        ((1024, 1024), (716.8, 307.2), 69_888),  # pixels of the far corner lie between samples that are seen
+        ((200, 120), (83.9, 66.3), 5000),
+        ((1536, 1000), (0.6, 500.0), 4096),  # a column of pixels to the left, and no sample
+        ((3, 700), (1.0, 20.0), 600),
+        ((1, 1), (1.0, 0.5), 4096),
+    ],
+)
+def test_constants_stay_and_nothing_bleeds_in(size, gaze, samples):
+    sheets = to_sheets(torch.full((3, size[1], size[0]), 0.6), torch.tensor(gaze), samples=samples)
+    assert torch.allclose(from_sheets(sheets), torch.tensor(0.6), atol=1e-5)
+    assert torch.allclose(sheets.right[:, sheets.seen_right], torch.tensor(0.6), atol=1e-6)
+    assert (sheets.right[:, ~sheets.seen_right] == BLANK).all()
+
+
+@given(image_sizes(high=300), st.floats(0, 1), st.floats(0, 1), st.integers(2000, 80_000), st.floats(1, 120))
+@settings(max_examples=40)
+def test_constants_stay_from_any_gaze(size, u, v, samples, degrees):
+    gaze = torch.tensor([u * size[0], v * size[1]], dtype=torch.float64)
+    back = from_sheets(to_sheets(torch.full((3, size[1], size[0]), 0.6), gaze, degrees, samples))
+    assert torch.allclose(back, torch.tensor(0.6), atol=1e-5)
 
 
 def test_cells_of_v1_are_alike_on_the_cortex():
@@ -102,6 +130,55 @@ def test_cells_of_v1_are_alike_on_the_cortex():
     inner = degrees.norm(dim=1) < 18  # squares at the border are cut
     spread = [(values[inner].quantile(0.9) / values[inner].quantile(0.1)).item() for values in (area, mm2)]
     assert spread[0] > 50 and spread[1] < 2
+
+
+def test_cells_of_v1_are_alike_beyond_two_degrees_only():
+    """What docs/biology.md says of 273 tokens: 3.3 to 4 mm beyond 2 degrees, 8.5 at the gaze; 14 pixels or more."""
+    allocation = homunculus.allocate(torch.ones(64, 64), 273, "v1", fixation=(512, 512))
+    side = (allocation.boxes[0, :, 2:] - allocation.boxes[0, :, :2]).double().prod(1).sqrt()
+    e = (allocation.centers[0].double() - 512).norm(dim=1) / 25.6
+    mm = side / 25.6 * magnification(e)
+    beyond = mm[e > 2]
+    assert beyond.min().item() == pytest.approx(3.3, abs=0.05) and beyond.max().item() == pytest.approx(4, abs=0.06)
+    assert mm[e.argmin()].item() == pytest.approx(8.5, abs=0.05)
+    assert side.min().item() == pytest.approx(14.18, abs=0.01)
+    assert ((side[e > 2].max() / side[e > 2].min()) ** 2).item() > 50
+
+
+@pytest.mark.parametrize(("gaze", "degrees"), [((512.0, 384.0), 40.0), ((100.0, 700.0), 10.0), ((0.0, 0.0), 60.0)])
+def test_the_share_of_cortex_is_the_sum_over_the_image(gaze, degrees):
+    size = 1024, 768
+    x, y = eccentricity_map(torch.tensor(gaze), size, degrees)
+    mm2 = (magnification(torch.hypot(x, y)) / pixels_per_degree(size, degrees)).square().sum()
+    expected = (mm2 / cortical_area(torch.tensor(90.0).double())).item()
+    assert image_share(torch.tensor(gaze), size, degrees) == pytest.approx(expected, rel=2e-3)
+    assert image_share(torch.tensor([1.0, 1.0]), (2, 2), 300.0) == pytest.approx(1)  # all of the field and no more
+
+
+def test_the_caption_names_the_marks_that_are_drawn(monkeypatch):
+    image = torch.rand(3, 60, 80)
+    tokens = homunculus.foveate(image, budget=16, allocator="uniform", relevance="uniform")
+    notes, compose = [], drawing.compose
+
+    def listen(title, panels, columns):
+        notes.extend(panel.note for panel in panels)
+        return compose(title, panels, columns)
+
+    monkeypatch.setattr(drawing, "compose", listen)
+    middle, corner = torch.tensor([40.0, 30.0]), torch.tensor([0.0, 0.0])
+    for degrees, gaze, shown in ((40.0, middle, [1, 2, 5, 10, 20]), (8.0, corner, [1, 2, 5]), (1.0, middle, [])):
+        sheets = to_sheets(image, gaze, degrees, samples=4000)
+        assert marks_shown(sheets) == shown
+        cortex_figure(image, tokens, gaze, None, get_allocator("uniform"), degrees)
+        expected = ", ".join(map(str, shown)) + " degrees" if shown else "none within 1 degree"
+        assert notes[-2] == f"marks: {expected} from the gaze"
+
+
+def test_what_an_eye_tells_apart_in_the_pixels_worked_with():
+    """`for_the_eye`: beyond 1.3 degrees no more than the pixels show."""
+    e = torch.tensor([1.25, 1.35]).double()
+    finer = cutoff(e) > pixels_per_degree((LARGEST, LARGEST)) / 2
+    assert finer.tolist() == [True, False]
 
 
 def test_drawing_has_its_marks():
@@ -158,8 +235,21 @@ def test_look_at_the_cortex(tmp_path):
     wide = json.loads(look(*arguments, "--budget", "64", "--degrees", "10", "--json", cwd=tmp_path).stdout)
     assert set(wide["cortex"]["within"]) == {"1", "2", "5", "10"}  # nothing lies farther out
     assert wide["cells"] != json.loads(done.stdout)["cells"]  # v1 is told the field of view as well
+    assert 0 < wide["cortex"]["share"] < json.loads(done.stdout)["cortex"]["share"] < 1
     with Image.open(tmp_path / "look.png") as picture:
         assert picture.width > 900
+
+
+def test_look_says_where_the_eye_looks_without_a_fixation(tmp_path):
+    spot = np.full((200, 320, 3), 255, dtype=np.uint8)
+    spot[150:160, 40:50] = 0
+    Image.fromarray(spot).save(tmp_path / "photo.png")
+    done = look("photo.png", "--cortex", "--relevance", "pixels", "--budget", "64", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in done.stdout.splitlines() if line.startswith("gaze"))
+    x, y = (float(part) for part in line.removeprefix("gaze").partition(":")[0].split(","))
+    assert "peak of relevance" in line and abs(x - 45) < 20 and abs(y - 155) < 20
+    assert "of V1 sees the image, 40 degrees large" in done.stdout
 
 
 @pytest.mark.parametrize(
