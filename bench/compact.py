@@ -173,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if unknown := set(options.tables) - set(TABLES):
         parser.error(f"no table {', '.join(sorted(unknown))}: choose from {', '.join(TABLES)}")
     if options.report:
-        text = report(Kept(options.out))
+        text = report(Kept(options.out, process=None))
         write_whole(options.out.with_suffix(".md"), text.encode())
         print(text)
         return

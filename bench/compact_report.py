@@ -47,7 +47,7 @@ class Sheet:
     def __init__(self, kept: Kept) -> None:
         filled = [settings for mark, settings in kept.settings.items() if kept.rows[mark]]
         if not filled:
-            raise DataError(f"{kept.file} has no rows: answer first, without --report")
+            raise DataError("there are no rows yet: answer first, without --report")
         self.weights = filled[-1]["weights"]
         own = [settings for settings in filled if settings["weights"] == self.weights]
         self.sets = [

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from homunculus.errors import FixationError, ImageError
+from homunculus.errors import FixationError, ImageError, ModelError
 
 ImagePath = Annotated[Path | None, typer.Argument(help="An image file. Without one, an example page is drawn.")]
 Question = Annotated[
@@ -62,6 +62,25 @@ def parse_fixation(text: str, size: tuple[int, int]) -> tuple[float, float]:
             f"cannot read the fixation '{text}': write X,Y in pixels, or with percent signs, as in 50%,30%"
         ) from None
     return x, y
+
+
+def named_device(name: str | None) -> Any:
+    """The device that is asked for, or a GPU if there is one.
+
+    >>> named_device("cpu")
+    device(type='cpu')
+    """
+    import torch
+
+    from homunculus.train.processes import local_device
+
+    try:
+        device = local_device() if name is None else torch.device(name)
+    except RuntimeError:
+        raise ModelError(f"no device '{name}': give cpu, cuda or cuda:1") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError(f"no device '{name}' here: torch finds no GPU, give --device cpu")
+    return device
 
 
 def words(text: str) -> tuple[str, ...]:

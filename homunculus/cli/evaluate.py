@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from homunculus.cli.arguments import words
+from homunculus.cli.arguments import named_device, words
 from homunculus.cli.output import progress
 from homunculus.errors import ModelError, OutputError
 
@@ -50,7 +50,6 @@ def evaluate(
     """
     import time
 
-    import torch
     from rich.console import Console
 
     from homunculus.cli.ask import leave_room
@@ -63,10 +62,10 @@ def evaluate(
     from homunculus.eval.summary import table
     from homunculus.model.weights import load_model
     from homunculus.train.fair import run_tuned
-    from homunculus.train.processes import local_device, share
+    from homunculus.train.processes import share
     from homunculus.train.tune import Tuning
 
-    place = torch.device(device) if device else local_device()
+    place = named_device(device)
     scope = Scope(
         words(families),
         split,

@@ -26,7 +26,7 @@ def report(
     from homunculus.report.sheet import Sheet
 
     check_places(rows, [out, *([markdown] if markdown else [])])
-    sheet = Sheet([Kept(file) for file in rows])
+    sheet = Sheet([Kept(file, process=None) for file in rows])
     shown = example_blocks(deciding_arm(sheet), weights) if examples else []
     command = f"homunculus report {' '.join(file.name for file in rows)} --out {out.name}"
     blocks = document(sheet, shown, command)

@@ -37,13 +37,15 @@ COVERED = 64
 SEGMENTED = "atlas"  # is given segments, found when the image was drawn
 ALL_LEAVES = ("none", "features", "layers", "decoding")  # stages of peers that every leaf is encoded for
 LEAVES = ("features", "places", "keys", "attention", "early")  # of what is seen, what has a row for every leaf
+Densities = dict[tuple[Any, ...], Tensor]  # by relevance, precision, size and the questions
+
 AT_ONCE = 1 << 24  # pixels that the scorer looks at, or leaves * LEAF**2 that are encoded, together
 
 
 class Chunk:
     """Questions that are asked in many ways: images, densities and encodings are made once for all of them."""
 
-    def __init__(self, model: CompactVLM, asked: Sequence[Asked], size: Size) -> None:
+    def __init__(self, model: CompactVLM, asked: Sequence[Asked], size: Size, shared: Densities | None = None) -> None:
         self.model, self.asked, self.size = model, asked, size
         names = list(dict.fromkeys(one.of_image for one in asked))
         place = {name: i for i, name in enumerate(names)}
@@ -51,7 +53,7 @@ class Chunk:
         first = {one.of_image: one.image for one in reversed(asked)}
         self.images = torch.stack([first[name] for name in names]).to(model.device)
         self.grid = -(-size[0] // LEAF), -(-size[1] // LEAF)
-        self._densities: dict[Any, Tensor] = {}
+        self._densities: Densities = {} if shared is None else shared
         self._seen: dict[str, Seen] = {}
 
     def images_of(self, places: Sequence[int]) -> Shaped[Tensor, "b 3 h w"]:
@@ -60,7 +62,7 @@ class Chunk:
 
     def density(self, plan: Plan) -> Float64[Tensor, "n gh gw"]:
         """Where a plan says to look, for every question."""
-        name = plan.relevance, plan.dtype
+        name = plan.relevance, plan.dtype, self.size, *(one.key for one in self.asked)
         if name not in self._densities:
             parts = [(self._map(source, plan.dtype), weight) for source, weight in mixture_of(plan.relevance)]
             self._densities[name] = normalise(sum(weight * normalise(one) for one, weight in parts))  # type: ignore[arg-type]
@@ -174,7 +176,7 @@ def _answered_by_peer(model: CompactVLM, plan: Plan, chunk: Chunk, places: Seque
         if densities is not None:
             looked = grounding(densities[i], one.question.boxes, chunk.size)
         if question_number(one.key) < COVERED:
-            looked["covered"] = float(read.covered[i])
+            looked["stands_for"] = float(read.covered[i])
         rows.append(_row(one, text, told | {"tokens": tokens[i]} | looked, chunk.size))
     return rows
 

@@ -1,9 +1,10 @@
 """What an answer costs, end to end: pixels and a question in, text out, relevance and every encoding included.
 
 `BATCH` questions are answered at a time, each about an image of its own, batch after batch. `per_second` is questions
-over all the time taken, `p50` and `p99` are seconds of a batch. `peak_mib` is the most memory that answering took; the
-model's own is `model_mib`, and on a CPU nobody counts. `waste` is the share of tokens that are padding. Answers differ
-in length, so all methods are timed on the same questions.
+over all the time taken, `p50` and `p99` are seconds of a batch; fewer than `BATCHES` of them have no 99th percentile.
+`peak_mib` and `least_peak_mib` are the most memory that a batch took and the least; the model's own is `model_mib`, and
+on a CPU nobody counts. `waste` is the share of tokens that are padding. Answers differ in length, and so do counts of
+tokens, so all methods are timed on the same questions, of all families that are asked.
 """
 
 import json
@@ -34,7 +35,8 @@ from homunculus.peers.variable import remember_padded
 
 BATCH = 8
 BATCHES = 100  # as many as a 99th percentile needs
-WARM = 3  # batches that are not counted
+WARM = 6  # batches that are not counted
+IMAGES = 16  # of each family
 MIB = 1 << 20
 
 
@@ -81,32 +83,32 @@ def measure(
     """
     if len(asked) < BATCH:
         raise DataError(f"{len(asked)} questions are no batch: time at least {BATCH}")
-    size = BATCH * (len(asked) // BATCH)
-    groups = [asked[i : i + BATCH] for i in range(0, size, BATCH)]
+    count = len(asked) // BATCH  # every batch has of everything: questions are dealt out in turn
+    groups = [asked[i : count * BATCH : count] for i in range(count)]
     inputs = [(torch.stack([one.image for one in own]).to(model.device), own) for own in groups]
-    for images, own in inputs[:1] * warm:
+    for images, own in inputs[:warm]:
         said_once(model, plan, images, own)
     finish = synchroniser(model.device)
-    before = memory(model.device)
-    taken, waste = list[float](), list[float]()
+    taken, waste, peaks = list[float](), list[float](), list[int]()
     finish()
     while len(taken) < batches and (len(taken) < 2 or sum(taken) < seconds):
         images, own = inputs[len(taken) % len(inputs)]
+        before = memory(model.device)
         start = time.perf_counter()
         waste.append(said_once(model, plan, images, own))
         finish()
         taken.append(time.perf_counter() - start)
-    peak = None if before is None else torch.cuda.max_memory_allocated(model.device) - before
+        peaks += [] if before is None else [torch.cuda.max_memory_allocated(model.device) - before]
     parameters = sum(value.numel() * value.element_size() for value in model.parameters())
-    ordered = sorted(taken)
     return {
         "cost": {"weights": weights_key(model)} | what_costs(plan),
         "per_second": short(BATCH * len(taken) / sum(taken)),
         "p50": short(statistics.median(taken)),
-        "p99": short(ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]),
+        "p99": short(statistics.quantiles(taken, n=100)[98]) if len(taken) >= BATCHES else None,
         "batches": len(taken),
         "batch": BATCH,
-        "peak_mib": None if peak is None else short(peak / MIB),
+        "peak_mib": short(max(peaks) / MIB) if peaks else None,
+        "least_peak_mib": short(min(peaks) / MIB) if peaks else None,
         "model_mib": short(parameters / MIB),
         "waste": short(statistics.mean(waste)),
     } | surroundings(model.device)
@@ -178,9 +180,12 @@ def add_costs(
     tick: Callable[[], None] = lambda: None,
     **how: Any,
 ) -> bool:
-    """Time every plan whose cost the rows do not have; False if the time was over before. All are timed on questions of
-    the first family that is asked about images of their size, each about an image of its own."""
+    """Time every plan whose cost the rows do not have; False if the time was over before. All are timed on the same
+    questions of all families that are asked about images of their size, each about an image of its own."""
     weights = weights_key(model)
+    families = {
+        size: list(dict.fromkeys(p.pictures for p in plans if p.size == size)) for size in {p.size for p in plans}
+    }
     drawn: dict[Any, list[Asked]] = {}
     for plan in plans:
         tick()
@@ -190,7 +195,8 @@ def add_costs(
             return False
         if plan.size not in drawn:
             with drawers(0) as draw:
-                own = [to_ask(plan.keys(i, 1), draw(plan.pictures, i, False)(), model.device) for i in range(2 * BATCH)]
-            drawn[plan.size] = [one for (one,) in own]
+                jobs = [(Plan(own[0], own[1]), own, i) for own in families[plan.size] for i in range(IMAGES)]
+                asked = [to_ask(one.keys(i, 1), draw(own, i, False)(), model.device) for one, own, i in jobs]
+            drawn[plan.size] = [one for (one,) in asked]
         kept.add_cost(measure(model, plan, drawn[plan.size], **how))
     return True

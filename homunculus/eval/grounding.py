@@ -4,7 +4,8 @@ Of a density: `hit`, whether its highest leaf has its centre in the place of the
 the share of it in that place grown by one leaf; `r2`, the squared correlation with the true map, None where either is
 flat. Of cells: `cell`, whether the one that relevance is densest in has its centre in that place; `covered`, the share
 of the image inside some cell; `fine`, inside one of level 1 or finer; `overlap`, how much of what is shown finely is
-the same as for the first question of the image: leaves of both over leaves of either.
+the same as for the first question of the image: leaves of both over leaves of either. Of reducers: `stands_for`, the
+share of all leaves that what is kept was made of.
 """
 
 from collections.abc import Sequence

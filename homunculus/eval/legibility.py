@@ -248,9 +248,9 @@ def _measure(job: Job, reader: Reader) -> tuple[str, str, list[Row]]:
     return measure_page(*job, reader)
 
 
-def read_rows(file: Path) -> list[Row]:
-    """The rows of a file, which may be packed (.gz); of a plain one, a line that a killed run left unfinished is cut
-    off."""
+def read_rows(file: Path, mend: bool = True) -> list[Row]:
+    """The rows of a file, which may be packed (.gz). A line that is unfinished is left out: a killed run left it, or
+    another process is writing it. With `mend` it is cut off, for who goes on with the file."""
     try:
         if not file.exists():
             return []
@@ -258,7 +258,7 @@ def read_rows(file: Path) -> list[Row]:
             return [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
         text = file.read_bytes()
         whole = text[: text.rfind(b"\n") + 1]
-        if whole != text:
+        if whole != text and mend:
             os.truncate(file, len(whole))
         return [json.loads(line) for line in whole.splitlines()]
     except (OSError, EOFError, ValueError) as error:

@@ -40,8 +40,8 @@ def anls(prediction: str, answers: Sequence[str]) -> float:
     >>> anls("41.2O", ["41.20", "EUR 41.20"]), anls("yes", ["41.20"])
     (0.8, 0.0)
     """
-    said = _spaced(prediction)
-    nearest = max((_similarity(said, _spaced(answer)) for answer in answers), default=0.0)
+    said, right = _spaced(prediction), [_spaced(answer) for answer in answers]
+    nearest = 1.0 if said in right else max((_similarity(said, answer) for answer in right), default=0.0)
     return nearest if nearest >= ANLS_THRESHOLD else 0.0
 
 

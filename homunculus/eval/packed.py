@@ -1,7 +1,7 @@
 """Methods with one budget for a whole batch: images get different counts, padded to the most of them to be read.
 
 What an image is given depends on its batch mates, as nowhere else here: such a method is asked `MATES` questions at a
-time, in their order, so that its rows are the same on every machine.
+time, always the same ones (see `running.Work`).
 """
 
 from collections.abc import Sequence

@@ -67,7 +67,8 @@ class Plan:
     def cells(self) -> tuple[str, int]:
         """The allocator and how many cells it gives an image."""
         if self.method == WHOLE:
-            return DEFAULT, (self.size[0] // LEAF) * (self.size[1] // LEAF)
+            columns, rows = (max(1, round(side / LEAF)) for side in self.size)
+            return "uniform", columns * rows
         return self.method, self.budget or 0
 
     @property

@@ -44,16 +44,22 @@ class Kept:
     'How many?'
     """
 
-    def __init__(self, file: Path | None, process: int = 0) -> None:
-        self.file = None if file is None else own_file(file, process)
+    def __init__(self, file: Path | None, process: int | None = 0) -> None:
+        """`process` says whose file is added to, the first's by default; with None all are only read."""
+        self.file = None if file is None or process is None else own_file(file, process)
+        if self.file is not None and self.file.suffix == ".gz":
+            raise OutputError(f"{self.file} is packed and cannot be added to: give --out a name such as rows.jsonl")
         self.settings: dict[str, Row] = {}
-        self.facts: dict[str, Row] = {}
+        self.facts: dict[tuple[str, Any], Row] = {}  # by key and size: an image of another size is another image
         self.rows: dict[str, dict[str, Row]] = defaultdict(dict)
         self.costs: list[Row] = []
         self.models: dict[str, Row] = {}
-        for one in [] if file is None else [file, *sorted(file.parent.glob(f"{file.stem}.[0-9]*{file.suffix}"))]:
-            for line in read_rows(one):
-                self._take(line)
+        every = (
+            [] if file is None else [file, *sorted(filter(_is_part, file.parent.glob(f"{file.stem}.*{file.suffix}")))]
+        )
+        # What one process asked another may have asked as well, with the facts in the file of whoever came first.
+        for line in sorted((line for one in every for line in read_rows(one, one == self.file)), key=_is_answer):
+            self._take(line)
 
     def _take(self, line: Row) -> None:
         if "cost" in line:
@@ -62,9 +68,10 @@ class Kept:
             table, name = (self.settings, "mark") if "mark" in line else (self.models, "weights")
             table[line[name]] = line
         elif "mark" not in line:
-            self.facts[line["key"]] = line
+            self.facts[line["key"], _size(line)] = line
         else:
-            self.rows[line["mark"]][line["key"]] = self.facts.get(line["key"], {}) | line
+            fact = self.facts.get((line["key"], _size(self.settings[line["mark"]])), {})
+            self.rows[line["mark"]][line["key"]] = fact | line
 
     def add(self, plan: Plan, weights: str, rows: Sequence[Row]) -> list[Row]:
         """The rows with their mark, once they are in the file."""
@@ -73,9 +80,8 @@ class Kept:
         if mark not in self.settings:
             lines.append({"mark": mark, "weights": weights} | plan.settings())
         for row in rows:
-            if row["key"] not in self.facts:
-                fact = {"key": row["key"]} | {name: row[name] for name in FACTS if name in row}
-                self.facts[row["key"]] = fact
+            fact = {"key": row["key"]} | {name: row[name] for name in FACTS if name in row} | {"size": list(plan.size)}
+            if (row["key"], plan.size) not in self.facts:
                 lines.append(fact)
             lines.append({"mark": mark} | {name: value for name, value in row.items() if name not in FACTS})
         self._write(lines)
@@ -93,15 +99,29 @@ class Kept:
 
     def _write(self, lines: Sequence[Row]) -> None:
         if self.file is not None:
+            text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
             try:
-                with self.file.open("a", encoding="utf-8") as out:
-                    out.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+                with self.file.open("ab", buffering=0) as out:  # all at once: others may be reading
+                    out.write(text.encode())
             except OSError as error:
                 raise OutputError(
                     f"cannot write {self.file} ({error.strerror or error}): choose another --out"
                 ) from None
         for line in lines:
             self._take(line)
+
+
+def _is_part(file: Path) -> bool:
+    """Whether a file is that of another process: its name ends in a number."""
+    return file.stem.rpartition(".")[2].isdigit()
+
+
+def _is_answer(line: Row) -> bool:
+    return "mark" in line and "key" in line
+
+
+def _size(line: Row) -> tuple[int, ...]:
+    return tuple(line["size"])
 
 
 def short(value: float | None) -> float | None:

@@ -12,12 +12,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from homunculus.allocation import DEFAULT, get_allocator
-from homunculus.eval.answers import SEGMENTED, Chunk, answered
+from homunculus.eval.answers import SEGMENTED, Chunk, Densities, answered
 from homunculus.eval.drawing import AHEAD, EACH, Ahead, Asked, Draw, Drawn, Pictures, drawers, to_ask
 from homunculus.eval.packed import MATES
 from homunculus.eval.plans import Plan, weights_key
@@ -26,8 +26,10 @@ from homunculus.geometry import Size
 from homunculus.model.looking import BUDGETS
 from homunculus.model.vlm import CompactVLM
 
+T = TypeVar("T")
 Tick = Callable[[Plan, int], None]  # of a plan so many more questions are done
 
+GROUP = MATES // EACH  # images whose questions share a budget, where a method has one for several
 MOST = 512  # questions of a batch
 LEAF = 16
 
@@ -55,15 +57,14 @@ def together(plan: Plan, device: torch.device) -> int:
     if device.type == "cuda":
         tokens, pixels = 1 << 18, torch.cuda.get_device_properties(device).total_memory // 64
     area = plan.size[0] * plan.size[1]
-    allocator, budget = (None, 0) if plan.peer is not None else plan.cells
-    if allocator is not None and get_allocator(allocator).batchwide:
+    if _is_batchwide(plan):
         return MATES
     if plan.peer is not None:
         read = area // LEAF**2
     elif plan.how.get("progressive"):
         read = max(BUDGETS)
     else:
-        read = budget * plan.how.get("looks", 1)
+        read = plan.cells[1] * plan.how.get("looks", 1)
     return max(1, min(MOST, tokens // max(1, read), pixels // area))
 
 
@@ -78,6 +79,7 @@ def chunk_size(size: Size, device: torch.device) -> int:
     return EACH * images
 
 
+@torch.no_grad()
 def run(
     model: CompactVLM,
     plans: Sequence[Plan],
@@ -88,27 +90,43 @@ def run(
     part: tuple[int, int] = (0, 1),
     tick: Tick = lambda plan, questions: None,
     draw: Draw | None = None,
+    shared: Densities | None = None,
 ) -> bool:
     """Answer all that the kept rows do not have yet; False if the time, as of `time.monotonic`, was over before.
 
     `part` says which process this is and how many there are; `tick` is told of every plan how many questions are done.
-    `draw` draws the images, in place of `workers` that are ours.
+    `draw` draws the images, in place of `workers` that are ours. `shared` are densities that models with the same
+    scorer can take from each other.
     """
     groups: dict[Pictures, list[Plan]] = {}
     for plan in without_repeats(plans):
         groups.setdefault(plan.pictures, []).append(plan)
     weights = weights_key(model)
-    works = {pictures: Work(model, weights, own, kept, part) for pictures, own in groups.items()}
-    expected = [(pictures, index) for pictures, work in works.items() for index in work.expected()]
+    works = {pictures: Work(model, weights, own, kept, part, shared) for pictures, own in groups.items()}
+    expected = in_turn([[(pictures, index) for index in work.expected()] for pictures, work in works.items()])
     segmented = any(plan.method == SEGMENTED for plan in plans)
     ahead = max(AHEAD * workers, MOST // EACH if workers > AHEAD or draw is not None else 0)
     with drawers(workers) if draw is None else nullcontext(draw) as drawer:
         drawn = Ahead(drawer, expected, ahead, segmented)
-        for pictures, work in works.items():
-            for chunk in work.chunks(partial(drawn, pictures), tick):
-                if not work.answer(chunk, until, tick):
+        going = [(work, work.chunks(partial(drawn, pictures), tick)) for pictures, work in works.items()]
+        while going:  # a chunk of each family in turn, so that a run that is stopped has asked all of them
+            for one in list(going):
+                chunk = next(one[1], None)
+                if chunk is None:
+                    going.remove(one)
+                elif not one[0].answer(chunk, until, tick):
                     return False
     return True
+
+
+def in_turn(lists: Sequence[Sequence[T]], each: int = MOST // EACH) -> list[T]:
+    """Some of every list, then some more of every list.
+
+    >>> "".join(in_turn(["aaaaa", "bbb"], each=2))
+    'aabbaaba'
+    """
+    longest = max(map(len, lists), default=0)
+    return [item for start in range(0, longest, each) for own in lists for item in own[start : start + each]]
 
 
 class Task(NamedTuple):
@@ -119,62 +137,85 @@ class Task(NamedTuple):
     rows: Mapping[str, Row]
 
 
+def own_questions(questions: int, part: tuple[int, int]) -> int:
+    """How many of so many questions are a process's: of every few images in turn.
+
+    >>> own_questions(20, (0, 2)), own_questions(20, (1, 2)), own_questions(20, (0, 1))
+    (12, 8, 20)
+    """
+    process, parts = part
+    return sum(number // MATES % parts == process for number in range(questions))
+
+
 class Work:
-    """Plans about the same images: which images are left to ask about, in chunks."""
+    """Plans about the same images: which images are left to ask about, in chunks.
+
+    Where a method has one budget for several questions, images come in groups of `GROUP`, which are done or not done
+    together: it has the same questions before it whenever it is asked.
+    """
 
     def __init__(
-        self, model: CompactVLM, weights: str, plans: Sequence[Plan], kept: Kept, part: tuple[int, int]
+        self,
+        model: CompactVLM,
+        weights: str,
+        plans: Sequence[Plan],
+        kept: Kept,
+        part: tuple[int, int],
+        shared: Densities | None,
     ) -> None:
-        self.model, self.weights, self.kept, self.part = model, weights, kept, part
-        process, parts = part
-        self.tasks = [
-            Task(plan, len(range(process, plan.questions, parts)), kept.rows[plan.mark(weights)]) for plan in plans
-        ]
+        self.model, self.weights, self.kept, self.part, self.shared = model, weights, kept, part, shared
+        self.tasks = [Task(plan, own_questions(plan.questions, part), kept.rows[plan.mark(weights)]) for plan in plans]
         self.most = max(task.questions for task in self.tasks)
+        self.shares = any(_is_batchwide(plan) for plan in plans)
         self.size, self.keys = plans[0].size, plans[0].keys
 
-    def known(self, index: int) -> int | None:
-        """How many questions an image has, if a row has told."""
-        fact = self.kept.facts.get(self.keys(index, 1)[0])
-        return None if fact is None else fact["of"]
+    def groups(self) -> Iterator[range]:
+        """Images of this process, without end: those together that must be."""
+        process, parts = self.part
+        for number in count(process, parts):
+            images = range(GROUP * number, GROUP * (number + 1))
+            yield from [images] if self.shares else (range(index, index + 1) for index in images)
 
-    def done(self, index: int, start: int) -> bool:
-        """Whether all questions of an image are answered, the first of which is the `start`th of this process."""
-        of = self.known(index)
-        if of is None:
+    def known(self, images: Sequence[int]) -> int | None:
+        """How many questions images have, if rows have told of all of them."""
+        facts = [self.kept.facts.get((self.keys(index, 1)[0], self.size)) for index in images]
+        return sum(fact["of"] for fact in facts if fact) if all(facts) else None
+
+    def done(self, images: Sequence[int], start: int) -> bool:
+        """Whether all questions of images are answered, the first of which is the `start`th of this process."""
+        if self.known(images) is None:
             return False
-        keys = self.keys(index, of)
+        keys = [key for index in images for key in self.keys(index, self.known([index]) or 0)]
         return all(key in task.rows for task in self.tasks for key in keys[: max(0, task.questions - start)])
 
     def expected(self) -> list[int]:
         """Images that will probably be drawn."""
-        process, parts = self.part
         found, start = list[int](), 0
-        for index in count(process, parts):
+        for images in self.groups():
             if start >= self.most:
-                return found
-            if not self.done(index, start):
-                found.append(index)
-            start += self.known(index) or EACH
-        raise AssertionError
+                break
+            if not self.done(images, start):
+                found += images
+            start += self.known(images) or EACH * len(images)
+        return found
 
     def chunks(self, drawn: Callable[[int], Drawn], tick: Tick) -> Iterator[list[tuple[int, Asked]]]:
         """Questions with their numbers, of images that are not done; of the others only how many there are is told."""
-        process, parts = self.part
         size = chunk_size(self.size, self.model.device)
         start, chunk = 0, list[tuple[int, Asked]]()
-        for index in count(process, parts):
+        for images in self.groups():
             if start >= self.most:
                 break
-            if self.done(index, start):
-                of = self.known(index) or 0
+            if self.done(images, start):
+                of = self.known(images) or 0
                 for task in self.tasks:
                     tick(task.plan, max(0, min(of, task.questions - start)))
                 start += of
                 continue
-            asked = to_ask(self.keys(index, EACH), drawn(index), self.model.device)
-            chunk += list(enumerate(asked, start))
-            start += len(asked)
+            for index in images:
+                asked = to_ask(self.keys(index, EACH), drawn(index), self.model.device)
+                chunk += list(enumerate(asked, start))
+                start += len(asked)
             if len(chunk) >= size:
                 yield chunk
                 chunk = []
@@ -183,30 +224,47 @@ class Work:
 
     def answer(self, numbered: Sequence[tuple[int, Asked]], until: float, tick: Tick) -> bool:
         """All plans about a chunk; False if the time was over before."""
-        chunk = Chunk(self.model, [one for _, one in numbered], self.size)
+        chunk = Chunk(self.model, [one for _, one in numbered], self.size, self.shared)
         for task in self.tasks:
             wanted = [i for i, (number, _) in enumerate(numbered) if number < task.questions]
             left = [i for i in wanted if chunk.asked[i].key not in task.rows]
             tick(task.plan, len(wanted) - len(left))
-            size = together(task.plan, self.model.device)
+            size, mates = together(task.plan, self.model.device), self._mates(task.plan, numbered)
             while left:
                 if time.monotonic() >= until:
                     return False
-                fresh = _answered_if_it_fits(self.model, task.plan, chunk, left[:size])
-                if fresh is None:
+                places = left[:size] if mates is None else mates[left[0]]
+                rows = _answered_if_it_fits(self.model, task.plan, chunk, places, alone=mates is None)
+                if rows is None:
                     size = min(size, len(left)) // 2
                     continue
+                asked, left = set(left), [i for i in left if i not in places]
+                fresh = [row for i, row in zip(places, rows, strict=True) if i in asked]
                 self.kept.add(task.plan, self.weights, fresh)
-                left = left[len(fresh) :]
                 tick(task.plan, len(fresh))
         return True
 
+    def _mates(self, plan: Plan, numbered: Sequence[tuple[int, Asked]]) -> dict[int, list[int]] | None:
+        """Who shares a budget with each question of a chunk, where a method has one for several."""
+        if not _is_batchwide(plan):
+            return None
+        groups: dict[int, list[int]] = {}
+        for i, (_, one) in enumerate(numbered):
+            groups.setdefault(int(one.of_image.rpartition("/")[2]) // GROUP, []).append(i)
+        return {i: own for own in groups.values() for i in own}
 
-def _answered_if_it_fits(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int]) -> list[Row] | None:
+
+def _is_batchwide(plan: Plan) -> bool:
+    return plan.peer is None and get_allocator(plan.cells[0]).batchwide
+
+
+def _answered_if_it_fits(
+    model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int], alone: bool
+) -> list[Row] | None:
     try:
         return answered(model, plan, chunk, places)
     except torch.OutOfMemoryError:
-        if len(places) == 1:
+        if len(places) == 1 or not alone:  # fewer questions at a time would be another question to a method
             raise
     torch.cuda.empty_cache()  # not before the error is gone, which holds on to all that was computed
     return None

@@ -98,8 +98,9 @@ def ablations(scope: Scope) -> Iterator[Plan]:
         if scope.methods is None or method in scope.methods:
             yield from scope.plans(scope.few, method, how)
             yield from scope.plans(scope.few, method)  # what it is compared with
-    for words in MIXTURES:
-        yield from scope.plans(scope.few, relevance=words)
+    if scope.methods is None or DEFAULT in scope.methods:
+        for words in MIXTURES:
+            yield from scope.plans(scope.few, relevance=words)
 
 
 def turns(scope: Scope) -> Iterator[Plan]:
@@ -148,4 +149,6 @@ def plans_of(names: Sequence[str], scope: Scope) -> list[Plan]:
     """
     if unknown := [name for name in names if name not in SUITES]:
         raise DataError(f"no suite '{unknown[0]}': choose from {', '.join(SUITES)}")
+    for method in scope.methods or ():
+        Plan(scope.families[0], method=method, budget=own_budget(method, scope.budget))  # refuses what it does not know
     return [plan for name in names for plan in SUITES[name](scope)]

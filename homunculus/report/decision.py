@@ -219,11 +219,14 @@ def multi_scale_fails(arm: Arm) -> Claim:
 
 
 def segmentation_fails(arm: Arm) -> Claim:
-    claim = on(arm, "atlas", "documents", 5)
     p = corrected(arm, ["documents"]).get("atlas")
-    if claim.holds and p is not None and p >= ENOUGH:
-        claim = claim._replace(holds=False)
+    claim = _for_sure(on(arm, "atlas", "documents", 5), p)
     return not_(claim)._replace(numbers=tuple(f"{text}, corrected p {chance(p)}" for text in claim.numbers))
+
+
+def _for_sure(claim: Claim, p: float | None) -> Claim:
+    """What a method wins that does not decide counts only if its corrected p-value is low enough too."""
+    return claim._replace(holds=False) if claim.holds and p is not None and p >= ENOUGH else claim
 
 
 def simplest_wins(arm: Arm) -> Claim:
@@ -233,7 +236,8 @@ def simplest_wins(arm: Arm) -> Claim:
     others = [arm.find(name) for name in arm.allocators() if name not in SIMPLEST]
     others += [arm.find(name) for name in DECIDE if name not in arm.allocators()]
     rivals = [one for one in others if one]
-    claims = [not_(beats(one, simple, 2, more=True)) for one in rivals]
+    p_values = corrected(arm)
+    claims = [not_(_for_sure(beats(one, simple, 2, more=True), p_values.get(one.method))) for one in rivals]
     lacking = tuple(one.label for one in others if not one)
     best = max(rivals, key=lambda one: one.average("exact") or 0.0, default=None)
     told = () if best is None else _pair(best, simple)[1].numbers
@@ -293,12 +297,13 @@ def default_allocator(arm: Arm, simple_rule: Claim) -> tuple[str | None, str]:
     name = simple.method
     if simple_rule.holds:
         return name, f"no allocator beats `{name}` by more than 2 points, so the simplest is the default"
-    wins = [(pair.difference, own) for own in DECIDE if (pair := arm.find(own).against(simple)) and pair.low > 0]
+    pairs = {own: arm.find(own).against(simple) for own in DECIDE}
+    wins = [(pair.difference, own) for own, pair in pairs.items() if pair and pair.low > 0 and pair.difference > 2]
     if wins:
         gain, best = max(wins)
         return best, f"of the three that decide, `{best}` has the largest lead over `{name}`: {signed(gain)} points"
     why = "what an exploratory method wins has to be won again on fresh questions"
-    return name, f"none of the three that decide beats `{name}`; {why}"
+    return name, f"none of the three that decide beats `{name}` by more than 2 points; {why}"
 
 
 def corrected(arm: Arm, families: Sequence[str] = THREE) -> dict[str, float]:

@@ -146,8 +146,17 @@ class Sheet:
 def _way(arm: str, about: Mapping[str, Any]) -> Way:
     size = int(about["size"][0]), int(about["size"][1])
     how, dtype = told(about.get("how") or {}), about.get("dtype", "float32")
-    named = {name: about[name] for name in ("method", "budget", "relevance", "split", "family", "weights")}
-    return Way(arm=arm, how=how, size=size, dtype=dtype, **named)
+    named = {name: about[name] for name in ("method", "relevance", "split", "family", "weights")}
+    return Way(arm=arm, how=how, size=size, dtype=dtype, budget=tokens_of(about), **named)
+
+
+def tokens_of(about: Mapping[str, Any]) -> int | None:
+    """The budget of a way of asking: for a method in layers, the fewest tokens that one of them is shown.
+
+    >>> tokens_of({"budget": 273}), tokens_of({"budget": None, "how": {"shown": 64}}), tokens_of({"budget": None})
+    (273, 64, None)
+    """
+    return about["budget"] if about["budget"] is not None else (about.get("how") or {}).get("shown")
 
 
 @dataclass(frozen=True)
@@ -249,7 +258,7 @@ class Arm:
                 told(how or {}),
             )
             same &= tuple(about["size"]) == self.sheet.size
-            if same and (about["budget"] in (budget, None) or method == WHOLE):
+            if same and (tokens_of(about) in (budget, None) or method == WHOLE):
                 arm = arm_of(method, (self.sheet.models.get(about["weights"]) or {}).get("tuned"))
                 fits.append((arm == self.name, len(fits), line))
         return max(fits)[2] if fits else None

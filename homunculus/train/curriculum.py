@@ -13,18 +13,22 @@ from typing import Literal, TypeVar
 Relevance = Literal["true", "corrupted", "predicted"]
 T = TypeVar("T")
 
-# Every method that takes a density, or none, and waits for nothing; those that segment or look at pixels come rarely.
+# Every method that takes a density, or none, and waits for nothing; none that segments or looks at pixels. The default
+# comes as often as any other that it is compared with.
 ALL = {
-    "foveated-pyramid": 8.0,
-    "topk": 2.0,
-    "stratified": 1.5,
-    "uniform": 0.5,
-    "random": 0.25,
-    "pyramid": 2.0,
-    "log-polar-rings": 1.5,
+    "foveated-pyramid": 3.0,
+    "topk": 3.0,
+    "pyramid": 3.0,
+    "log-polar-rings": 3.0,
+    "stratified": 3.0,
+    "uniform": 1.0,
+    "random": 0.5,
     "v1": 0.75,
+    "acuity-bins": 0.75,
+    "scene-aware": 0.75,
     "vortex": 0.5,
     "log-polar-bins": 0.75,
+    "pseudo-log-polar": 0.75,
     "topk-coverage": 0.75,
     "adaptive-stratified": 0.75,
     "views": 1.0,

@@ -5,12 +5,15 @@ samples in a second. Readers are made, asked and dropped, one after another: row
 A method whose rows are all there is not tuned again.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from homunculus.eval.drawing import drawers, remembering
+from homunculus.errors import ModelError
+from homunculus.eval.answers import SEGMENTED, Densities
+from homunculus.eval.drawing import Draw, drawers, remembering
 from homunculus.eval.plans import Plan, weights_key
 from homunculus.eval.rows import Kept
 from homunculus.eval.running import Tick, run, without_repeats
@@ -20,6 +23,7 @@ from homunculus.train.tune import EACH, Tuning, tuned
 
 FAMILIES = {"documents": 1.0, "scenes": 1.0, "scene-text": 1.0}
 IMAGES = 1536  # at most; fewer where there are fewer samples
+SUBSET = 96  # for a method whose images are cut into segments, which takes longer than a step
 SEED = 3  # images that no recipe trains on
 
 
@@ -30,21 +34,30 @@ def make_pool(model: CompactVLM, plan: Plan, workers: int, images: int = IMAGES)
     return Pool(families, size=plan.size, device=model.device, workers=workers, **how)
 
 
-def by_method(plans: Iterable[Plan]) -> dict[tuple[str, int | None], list[Plan]]:
-    """Plans that one reader answers: of a method with a budget.
+def by_reader(plans: Iterable[Plan]) -> dict[str, list[Plan]]:
+    """Plans that one reader answers: those that show an image in the same way, whatever relevance is.
 
-    >>> [len(own) for own in by_method([Plan("scenes"), Plan("documents"), Plan("scenes", budget=64)]).values()]
-    [2, 1]
+    >>> some = [Plan("scenes"), Plan("documents"), Plan("scenes", budget=64), Plan("scenes", how={"e0": 2.0})]
+    >>> [len(own) for own in by_reader(some).values()]
+    [2, 1, 1]
     """
-    found: dict[tuple[str, int | None], list[Plan]] = {}
+    found: dict[str, list[Plan]] = {}
     for plan in plans:
-        found.setdefault((plan.method, plan.budget), []).append(plan)
+        if plan.looks_again:
+            raise ModelError("readers are tuned on one look: leave --tune out of suites that look again")
+        found.setdefault(json.dumps(shown_how(plan), sort_keys=True), []).append(plan)
     return found
 
 
-def known_reader(kept: Kept, base: str, method: str, budget: int | None, tuning: Tuning) -> str | None:
+def shown_how(plan: Plan) -> dict[str, Any]:
+    """What a reader is tuned on: the method, its budget and its options."""
+    options = {name: value for name, value in plan.how.items() if name != "longest"}
+    return {"method": plan.method, "budget": plan.budget, "how": options}
+
+
+def known_reader(kept: Kept, base: str, plan: Plan, tuning: Tuning) -> str | None:
     """The weights that were tuned like this, if the rows tell of any: the latest."""
-    wanted = dict[str, Any](method=method, budget=budget, **tuning.asked)
+    wanted = json.loads(json.dumps(shown_how(plan) | tuning.asked))
     for weights, about in reversed(kept.models.items()):
         if about.get("base") == base and wanted.items() <= (about.get("tuned") or {}).items():
             return weights
@@ -65,25 +78,31 @@ def run_tuned(
 ) -> bool:
     """Tune a reader for every method of the plans and ask it; False if the time was over before."""
     name = weights_key(base)
+    densities: Densities = {}  # of the scorer, which all readers share
+    segmented = any(plan.method == SEGMENTED for plan in plans)
     with ExitStack() as stack:
-        draw = remembering(stack.enter_context(drawers(workers)))
-        pool: Pool | None = None
-        for (method, budget), own in by_method(without_repeats(plans)).items():
-            weights = known_reader(kept, name, method, budget, tuning)
+        drawer = remembering(stack.enter_context(drawers(workers)))
+        pools: dict[int, Pool] = {}
+        for own in by_reader(without_repeats(plans)).values():
+            weights = known_reader(kept, name, own[0], tuning)
             if weights is not None and all(len(kept.rows[plan.mark(weights)]) >= plan.questions for plan in own):
                 for plan in own:
                     tick(plan, plan.questions)
                 continue
             if time.monotonic() >= until:
                 return False
-            if pool is None:
-                enough = images if tuning.seconds is not None else min(images, max(8, tuning.samples // EACH))
-                pool = stack.enter_context(make_pool(base, own[0], workers, enough))
-                pool.fill()
-            model, about = tuned(base, own[0], [pool], tuning)
-            kept.add_model(weights_key(model), about | {"base": name})
-            say(f"{method}: {about['tuned']}")
+            enough = images if tuning.seconds is not None else min(images, max(8, tuning.samples // EACH))
+            if own[0].method == SEGMENTED:
+                enough = min(enough, SUBSET)
+            if enough not in pools:
+                pools[enough] = stack.enter_context(make_pool(base, own[0], workers, enough))
+                pools[enough].fill()
+            model, about = tuned(base, own[0], [pools[enough]], tuning)
+            told = {"tuned": shown_how(own[0]) | about}
+            kept.add_model(weights_key(model), told | {"base": name})
+            say(f"{own[0].method}: {json.dumps(told['tuned'])}")
             model.requires_grad_(own[0].dtype == "bfloat16")  # as autocast keeps copies of weights that ask for it
-            if not run(model, own, kept, until=until, tick=tick, draw=draw):
+            draw: Draw = lambda pictures, index, _: drawer(pictures, index, segmented)  # noqa: E731
+            if not run(model, own, kept, until=until, tick=tick, draw=draw, shared=densities):
                 return False
     return True

@@ -8,6 +8,7 @@ written (`dyrate`) is not there to learn from: its reader is that of all leaves.
 """
 
 import copy
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from homunculus.allocation import get_allocator
 from homunculus.errors import ModelError
-from homunculus.eval.answers import SEGMENTED
+from homunculus.eval.answers import LEAVES, SEGMENTED
 from homunculus.eval.packed import MATES, allocated_together, padded_cells
 from homunculus.eval.plans import Plan
 from homunculus.model.decoder import Memory
@@ -31,7 +32,7 @@ from homunculus.peers import combined, variable
 from homunculus.peers.compact import every_leaf, on_grid, remember_tokens, seen_cells
 from homunculus.peers.layers import LAYER_PEERS, least_mean, remember_reduced
 from homunculus.peers.reading import stage_of
-from homunculus.peers.registry import get_peer
+from homunculus.peers.registry import Peer, get_peer
 from homunculus.peers.tokens import Seen
 from homunculus.pyramid import ImagePyramid
 from homunculus.segments import classical_labels
@@ -58,6 +59,9 @@ class Tuning:
         if self.batch < EACH or self.batch % EACH or self.samples < self.batch:
             raise ModelError(f"a batch is a multiple of {EACH} samples, and there is at least one: got {self}")
 
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise ModelError(f"readers are tuned for some seconds above 0, got {self.seconds}")
+
     @property
     def asked(self) -> dict[str, Any]:
         """What is equal for all methods, and how much of it."""
@@ -76,7 +80,7 @@ def tuned(base: CompactVLM, plan: Plan, pools: Sequence[Pool], tuning: Tuning) -
     model = copy.deepcopy(base).train()
     reader = [*model.encoder.parameters(), *model.decoder.parameters()]
     loss = OwnTokens(model, pools, plan, tuning.batch)
-    settings, about = tuning.settings, dict[str, Any](method=plan.method, budget=plan.budget, **tuning.asked)
+    settings, about = tuning.settings, dict[str, Any](tuning.asked)
     started = time.monotonic()
     with TemporaryDirectory() as folder:
         if tuning.seconds is not None:
@@ -86,12 +90,14 @@ def tuned(base: CompactVLM, plan: Plan, pools: Sequence[Pool], tuning: Tuning) -
             model, loss, settings, Path(folder), name="tune", trained=reader, begin=loss.begin, progress=False
         )
     about |= {"samples": outcome.step * tuning.batch, "seconds": round(time.monotonic() - started, 2)}
-    return model.eval().requires_grad_(False), {"tuned": about | {"loss": round(outcome.loss, 4)}}
+    return model.eval().requires_grad_(False), about | {"loss": round(outcome.loss, 4)}
 
 
 def steps_in(loss: "OwnTokens", reader: Sequence[torch.nn.Parameter], tuning: Tuning) -> int:
     """How many steps take the seconds of a tuning: by the clock of a few, whose gradients are thrown away."""
     seconds = list[float]()
+    for parameter in reader:
+        parameter.requires_grad_(True)
     for step in range(4):
         loss.begin(step)
         started = time.perf_counter()
@@ -152,25 +158,30 @@ class OwnTokens:
             return combined.remember_combined(
                 model, shown, density, samples.question, self.plan.budget or combined.CELLS
             )
-        seen = self._seen(samples, attention=stage == "features" and get_peer(peer).attention)
+        if stage == "features":
+            return self._reduced(get_peer(peer), samples, density)
+        seen = for_each(self._seen(samples), samples.each)
         if stage == "layers":
             layers = LAYER_PEERS[peer]
             mean = least_mean(layers.counts, seen.features.shape[1], len(model.decoder.layers), **self.how)
             return remember_reduced(model.decoder, seen.features, seen.places, samples.question, layers, mean)
-        if stage == "features":
-            if get_peer(peer).query:
-                seen = seen._replace(relevance=on_grid(density, seen.grid))
-            reduced = get_peer(peer)(seen, self.plan.budget, **self.how)
-            return remember_tokens(model, reduced.features, reduced.places)
         return remember_tokens(model, seen.features, seen.places)
 
-    def _seen(self, samples: Samples, attention: bool) -> Seen:
-        """Every leaf of every question's image; an image is encoded once."""
+    def _seen(self, samples: Samples, attention: bool = False) -> Seen:
+        """Every leaf of every image."""
         with torch.no_grad():
             patches, cells, grid = every_leaf(samples.images, self.model.config.leaf)
-        seen = seen_cells(self.model, patches.to(self.dtype), cells, grid, attention=attention)
-        each = {name: getattr(seen, name) for name in ("features", "places", "keys", "attention", "early")}
-        return seen._replace(**{name: value.repeat_interleave(samples.each, 0) for name, value in each.items()})
+        return seen_cells(self.model, patches.to(self.dtype), cells, grid, attention=attention)
+
+    def _reduced(self, peer: Peer, samples: Samples, density: Float[Tensor, "b gh gw"]) -> Memory:
+        """What a reducer leaves; one that does not hear the question is asked once for an image."""
+        seen = self._seen(samples, peer.attention)
+        if peer.query:
+            seen = for_each(seen, samples.each)._replace(relevance=on_grid(density, seen.grid))
+        reduced = peer(seen, self.plan.budget, **self.how)
+        each = 1 if peer.query else samples.each
+        features, places = (part.repeat_interleave(each, 0) for part in (reduced.features, reduced.places))
+        return remember_tokens(self.model, features, places)
 
     def _labels(self, samples: Samples) -> Int64[Tensor, "b lh lw"]:
         """The segments of every question's image; they are cut on the CPU, once for each image of the pool."""
@@ -191,3 +202,9 @@ class OwnTokens:
             own = slice(first, first + MATES)
             parts += allocated_together(self.model, images[own], density[own], budget, allocator, **self.how)
         return variable.remember_padded(self.model, padded_cells(images, parts))
+
+
+def for_each(seen: Seen, each: int) -> Seen:
+    """What is seen of images, once for each of their questions."""
+    parts = {name: getattr(seen, name).repeat_interleave(each, 0) for name in LEAVES}
+    return seen._replace(**parts)

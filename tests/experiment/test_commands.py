@@ -52,7 +52,7 @@ def test_the_whole_way_from_questions_to_a_page(run, folder, tmp_path):
     assert run(*own, *timed)[0] == 0 and (tmp_path / "rows.jsonl").read_text() == before
     small = ("--families", "scenes", "--size", "256", "--budget", "64", "--questions", "4")
     code, out, error = run(*own, *small, "--methods", "topk,peers/tome", "--tune", "64")
-    assert code == 0 and "'equal': 'samples'" in out, error
+    assert code == 0 and '"equal": "samples"' in out, error
     assert {about["tuned"]["method"] for about in Kept(tmp_path / "rows.jsonl").models.values()} == {
         "topk",
         "peers/tome",
@@ -76,6 +76,8 @@ def test_the_whole_way_from_questions_to_a_page(run, folder, tmp_path):
         (("--out", "nowhere/rows.jsonl"), "does not exist"),
         (("--tune", "64", "--tune-seconds", "3"), "--tune or --tune-seconds"),
         (("--weights", "nowhere"), "nowhere"),
+        (("--device", "foo"), "no device 'foo'"),
+        (("--out", "rows.jsonl.gz"), "packed and cannot be added to"),
     ],
 )
 def test_mistakes_cost_one_line(run, words, message):

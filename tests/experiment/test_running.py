@@ -1,6 +1,7 @@
 """Plans to rows: what is shared between methods changes nothing, several processes ask what one asks, and the rows of a
 file are what was said."""
 
+import copy
 import gzip
 import json
 from dataclasses import replace
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from homunculus.allocation import coverage
+from homunculus.data import make
 from homunculus.errors import OutputError
 from homunculus.eval import answers, drawing
 from homunculus.eval.answers import Chunk, answered
@@ -20,7 +23,8 @@ from homunculus.eval.suites import SUITES, Scope, plans_of
 from homunculus.model.answer import answer
 from homunculus.model.config import tiny
 from homunculus.model.looking import LearnedRelevance
-from homunculus.model.vlm import CompactVLM
+from homunculus.model.vlm import CompactVLM, look
+from homunculus.peers.compact import every_leaf
 from homunculus.peers.reading import read_with
 
 SMALL = {"size": (256, 256), "how": {"longest": 4}}
@@ -91,6 +95,7 @@ def test_a_bank_pays_for_all_together(model, asked):
 def test_every_method_answers(model):
     """The tiny suite on a tiny model: every allocator, every peer, in one run."""
     plans = plans_of(["tiny"], replace(Scope(), dtype="bfloat16"))
+    model = copy.deepcopy(model).requires_grad_(True)  # as the command has it: autocast keeps copies of such weights
     kept = Kept(None)
     assert run(model, plans, kept)
     methods = {about["method"] for about in kept.settings.values()}
@@ -150,11 +155,51 @@ def test_rows_that_are_packed_are_read_but_not_added_to(model, tmp_path):
     rows = evaluate(model, "scenes", questions=4, budget=32, size=(256, 256), longest=4, workers=0, file=plain)
     packed = tmp_path / "kept.jsonl.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
-    (mark,) = Kept(packed).settings
-    assert in_order(Kept(packed).rows[mark].values()) == rows
+    kept = Kept(packed, process=None)
+    (mark,) = kept.settings
+    assert in_order(kept.rows[mark].values()) == rows
+    with pytest.raises(OutputError, match="packed and cannot be added to"):
+        Kept(packed)
     packed.write_bytes(packed.read_bytes()[:-9])
     with pytest.raises(OutputError, match="cannot go on from"):
-        Kept(packed)
+        Kept(packed, process=None)
+
+
+def test_images_of_two_sizes_are_two_images(model, tmp_path):
+    """Questions of the same number about images of another size are other questions."""
+    file = tmp_path / "rows.jsonl"
+    plans = [Plan("scenes", questions=8, budget=32, size=(side, side), how={"longest": 2}) for side in (256, 320)]
+    for plan in plans:
+        run(model, [plan], Kept(file))
+    kept = Kept(file)
+    for plan in plans:
+        for row in kept.rows[plan.mark(weights_key(model))].values():
+            record = make("scenes", "test-iid", int(row["image"].rpartition("/")[2]), size=plan.size)
+            question = record.questions[int(row["key"].rpartition("#")[2])]
+            assert row["question"] == question.text and row["answers"] == list(question.answers)
+            assert row["boxes"] == [list(box) for box in question.boxes] and row["size"] == list(plan.size)
+
+
+def test_what_another_process_asked_first_is_known(model, tmp_path):
+    """Facts may be in a file that comes after the one with the answers."""
+    file = tmp_path / "rows.jsonl"
+    first, second = (Plan("scenes", questions=8, method=name, budget=32, **SMALL) for name in ("topk", "uniform"))
+    for process in (1, 0):
+        run(model, [first], Kept(file, process), part=(process, 2))
+    run(model, [second], Kept(file))
+    rows = Kept(file).rows[second.mark(weights_key(model))].values()
+    assert len(rows) == 8 and all(row["question"] and row["image"] for row in rows)
+
+
+def test_who_only_reads_changes_nothing(tmp_path):
+    """A line that is being written is left out, not cut off; only who goes on with a file mends it."""
+    file, other = tmp_path / "rows.jsonl", tmp_path / "rows.1.jsonl"
+    for one in (file, other):
+        one.write_text('{"weights":"w","tuned":null}\n{"weights":"v","tu')
+    Kept(file, process=None)
+    assert file.read_text().endswith('"tu') and other.read_text().endswith('"tu')
+    Kept(file)
+    assert file.read_text().endswith("}\n") and other.read_text().endswith('"tu')
 
 
 def test_what_the_file_knows_beside_answers(tmp_path):
@@ -213,3 +258,37 @@ def test_what_does_not_listen_shows_the_same(model, asked):
     assert told[0]["overlap"] is None and min(row["overlap"] for row in told[1:4]) < 1
     alone = answered(model, Plan("scenes", budget=64, **SMALL), chunk, [1])
     assert alone[0]["overlap"] is None  # what the first question showed is not at hand
+
+
+def test_who_shares_a_budget_does_not_depend_on_the_run(model):
+    """At once, in two goes, or by two processes: a bank sees the same eight questions."""
+    plan = Plan("scenes", questions=24, method="token-bank", budget=40, relevance="0.9 true + 0.1 detail", **SMALL)
+    mark = plan.mark(weights_key(model))
+
+    def tokens(kept):
+        return [row["tokens"] for row in in_order(kept.rows[mark].values())]
+
+    once, twice, parts = Kept(None), Kept(None), Kept(None)
+    run(model, [plan], once)
+    run(model, [replace(plan, questions=12)], twice)
+    assert tokens(twice) == tokens(once)[:12]
+    run(model, [plan], twice)
+    for process in (0, 1):
+        run(model, [plan], parts, part=(process, 2))
+    assert tokens(once) == tokens(twice) == tokens(parts) and len(set(tokens(once))) > 1
+
+
+def test_families_are_asked_in_turn(model):
+    plans = [Plan(family, questions=32, budget=32, **SMALL) for family in ("scenes", "scene-text")]
+    order = []
+    run(model, plans, Kept(None), tick=lambda plan, questions: order.append(plan.family) if questions else None)
+    assert order == ["scenes", "scene-text"] * 2
+
+
+@pytest.mark.parametrize("size", [(256, 256), (1016, 1016), (1000, 1300), (300, 200)])
+def test_whole_is_every_leaf(size):
+    allocator, budget = Plan("scenes", method="whole", budget=None, size=size).cells
+    images = torch.zeros(1, 3, size[1], size[0], dtype=torch.uint8)
+    cells = look(images, torch.ones(1, 8, 8), budget, allocator).allocation
+    assert cells.levels.abs().max() < 0.2 and cells.budget == every_leaf(images)[0].shape[1]
+    assert coverage(cells).union.item() == pytest.approx(1)

@@ -1,6 +1,7 @@
 """A reader for each method: it learns from the method's own tokens, the scorer is left alone, all see the same."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -82,7 +83,7 @@ def test_only_the_reader_changes(model, pool):
     assert all(value.equal(before[name]) for name, value in model.state_dict().items())
     changed = {name.split(".")[0] for name, value in other.state_dict().items() if not value.equal(before[name])}
     assert changed == {"encoder", "decoder"} and not other.training
-    assert about["tuned"]["samples"] == FEW.samples and about["tuned"]["equal"] == "samples"
+    assert about["samples"] == FEW.samples and about["equal"] == "samples"
     again, _ = tuned(model, plan_of("topk"), [pool], FEW)
     assert weights_key(again) == weights_key(other)
 
@@ -90,7 +91,7 @@ def test_only_the_reader_changes(model, pool):
 def test_seconds_decide_the_steps(model, pool, monkeypatch):
     monkeypatch.setattr(tune, "steps_in", lambda *_: 3)
     _, about = tuned(model, plan_of("topk"), [pool], Tuning(batch=EACH, samples=EACH, seconds=0.5))
-    assert about["tuned"]["equal"] == "seconds" and about["tuned"]["samples"] == 3 * EACH
+    assert about["equal"] == "seconds" and about["samples"] == 3 * EACH
 
 
 def test_steps_are_counted_by_the_clock(model, pool, monkeypatch):
@@ -117,11 +118,13 @@ def test_rows_say_whose_they_are_and_are_not_made_again(model, tmp_path, monkeyp
     kept = Kept(file)
     assert len(kept.models) == 3 and len(lines) == 3
     for plan in plans:
-        weights = known_reader(kept, weights_key(model), plan.method, 64, FEW)
+        weights = known_reader(kept, weights_key(model), plan, FEW)
         assert kept.models[weights]["tuned"]["method"] == plan.method
         assert len(kept.rows[plan.mark(weights)]) == 4 and not kept.rows[plan.mark(weights_key(model))]
-    assert known_reader(kept, "others", "topk", 64, FEW) is None
-    assert known_reader(kept, weights_key(model), "topk", 64, Tuning(samples=4 * EACH, batch=EACH)) is None
+    other = replace(plans[0], how=plans[0].how | {"seed": 1})
+    assert known_reader(kept, weights_key(model), other, FEW) is None
+    assert known_reader(kept, "others", plans[0], FEW) is None
+    assert known_reader(kept, weights_key(model), plans[0], Tuning(samples=4 * EACH, batch=EACH)) is None
     monkeypatch.setattr(fair, "tuned", None)  # nothing is tuned
     before, ticks = file.read_text(), []
     assert run_tuned(model, plans, Kept(file), FEW, tick=lambda plan, questions: ticks.append(questions))
@@ -129,6 +132,17 @@ def test_rows_say_whose_they_are_and_are_not_made_again(model, tmp_path, monkeyp
     assert not run_tuned(model, [Plan("scenes", method="v1", **SMALL)], Kept(None), FEW, until=0.0)
 
 
-def test_batches_are_whole_images():
+def test_what_cannot_be_tuned():
     with pytest.raises(ModelError, match="multiple of 8"):
         Tuning(batch=12)
+    for seconds in (0.0, -5.0, float("nan")):
+        with pytest.raises(ModelError, match="some seconds above 0"):
+            Tuning(seconds=seconds)
+    with pytest.raises(ModelError, match="one look"):
+        fair.by_reader([Plan("scenes", how={"looks": 3})])
+
+
+def test_seconds_are_timed_on_a_model_that_does_not_learn_yet(model, pool):
+    own = copy.deepcopy(model).requires_grad_(False)
+    _, about = tuned(own, plan_of("topk"), [pool], Tuning(batch=EACH, samples=EACH, seconds=0.01))
+    assert about["samples"] >= 10 * EACH
