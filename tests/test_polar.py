@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 import homunculus
 from homunculus.allocation import allocate_view, coverage
-from homunculus.allocation.cortex import cortical_area, magnification
 from homunculus.allocation.coverage import sector_hits
 from homunculus.allocation.foveal import foveal_share
 from homunculus.allocation.polar import Acuity, border, directions, gaze_of, solve_acuity
 from homunculus.allocation.rings import ring_allocation, ring_count
 from homunculus.allocation.vortex import candidates, inverse_tokens
+from homunculus.biology import cortical_area, magnification
 from homunculus.errors import AllocatorError, BudgetError
 from homunculus.structures import View
 from homunculus.viz import overlay
