@@ -36,6 +36,7 @@ def gaze(
     from homunculus.gaze import compare, table
     from homunculus.gaze.formats import gather, load
     from homunculus.gaze.given import parse_maps
+    from homunculus.gaze.made_up import SAYS, is_made_up
     from homunculus.gaze.scanpath import FEWEST
 
     given = parse_maps(maps or [])
@@ -49,8 +50,9 @@ def gaze(
         raise OutputError(f"cannot make the folder {out} ({error.strerror or error}): choose another --out") from None
     leave_room()
     counts: Counter[str] = Counter()
-    both = "" if condition == "both" else condition
-    stimuli = gather(load(data, format, counts, limit, both))
+    both = "" if condition.lower() == "both" else condition
+    of_others = [path for own in given.values() for path in own.files.values()]
+    stimuli = gather(load(data, format, counts, limit, both, of_others))
     if not stimuli:
         raise DataError(f"{data} holds no fixation that counts: check --format and --condition")
     chosen = choose_sources(chosen, stimuli)
@@ -71,8 +73,9 @@ def gaze(
             raise
         print(f"interrupted: the table is of the first {done} of {len(stimuli)} images", file=sys.stderr)
     seen = stimuli[:done]
+    title = f"{format} ({SAYS})" if is_made_up(data) else format
     about: dict[str, Any] = {
-        "data": format,
+        "data": title,
         "images": len({stimulus.picture.name for stimulus in seen}),
         "viewings": sum(len(stimulus.paths) for stimulus in seen),
         "fixations": sum(len(stimulus.fixations) for stimulus in seen),
@@ -87,8 +90,8 @@ def gaze(
     if plots:
         from homunculus.gaze.figure import draw_examples, draw_table
 
-        write_whole(out / "plot.png", draw_table(lines, format))
-        write_whole(out / "examples.png", draw_examples(examples, format))
+        write_whole(out / "plot.png", draw_table(lines, title))
+        write_whole(out / "examples.png", draw_examples(examples, title))
     drawings = ", plot.png and examples.png" if plots else ""
     print(f"wrote table.json, table.md{drawings} into {out}")
 

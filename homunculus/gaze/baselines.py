@@ -24,6 +24,7 @@ SIGMAS = (0.02, 0.04, 0.06, 0.09, 0.13, 0.2)  # widths of its smoothing, as shar
 EVEN = 0.02  # of the mass of the centre bias, spread evenly
 DEGREES = (0.5, 0.75, 1.0, 1.5, 2.5)  # widths of the smoothing of people
 SHARES = (0.3, 0.5, 0.7, 0.85, 0.95)  # of their mixture with the centre bias
+BORROWED = 100  # paths looked at for one that is long enough
 
 
 class CentreBias:
@@ -140,10 +141,12 @@ def drawn_path(dice: Dice, chances: Float64[np.ndarray, "h w"], count: int, size
 
 
 def borrowed_path(dice: Dice, stimuli: Sequence[Stimulus], own: Stimulus, count: int) -> Float64[np.ndarray, "n 3"]:
-    """The path of somebody on another image, stretched to this one, at most so long."""
-    others = [one for one in (dice.choice(stimuli) for _ in range(50)) if one.picture.name != own.picture.name]
+    """The path of somebody on another image, stretched to this one: so long, or nearly where hardly anybody's is."""
+    others = [one for one in (dice.choice(stimuli) for _ in range(BORROWED)) if one.picture.name != own.picture.name]
     if not others:
         raise DataError("no other image to borrow a scanpath from: give at least two")
-    path = dice.choice(others[0].paths)[:count].copy()
-    path[:, :2] *= np.array(own.picture.size) / np.array(others[0].picture.size)
+    met = [(dice.choice(one.paths), one.picture.size) for one in others]
+    path, size = max(met, key=lambda one: min(len(one[0]), count))  # the first that is long enough
+    path = path[:count].copy()
+    path[:, :2] *= np.array(own.picture.size) / np.array(size)
     return path

@@ -3,13 +3,14 @@
 JSON lists of trials with name, subject, task, condition, X, Y, T, correct and more. Positions are those of a display of
 1680x1050 pixels on which the photograph was letterboxed; that is undone, whether the folder holds the photographs
 themselves or the padded ones the data set comes with. The first fixation is the forced one at the centre and is
-dropped; trials with a wrong response are left out.
+dropped; trials with a wrong response are left out. The published files part the same trials in two ways (split1 and
+split2): a person counts once for an image and a task, however many files say so.
 
 Reference: Chen et al. 2021, Yang et al. 2020. A degree is 31 display pixels (54 x 35 degrees; from memory).
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import numpy as np
 
 from homunculus.errors import DataError
 from homunculus.gaze.json_stream import elements
-from homunculus.gaze.record import Few, Picture, Viewing, find_pictures, inside, size_of, undo_letterbox, without_bars
+from homunculus.gaze.letterbox import undo_letterbox, without_bars
+from homunculus.gaze.record import Few, Picture, Viewing, find_pictures, inside, size_of, the_one
 from homunculus.geometry import Size
 
 DISPLAY: Size = (1680, 1050)
@@ -27,7 +29,9 @@ NEEDS = ("name", "subject", "task", "X", "Y", "T", "correct")
 CONDITIONS = ("present", "absent")
 
 
-def read(folder: Path, counts: Counter[str], wanted: Few, condition: str = "present") -> Iterator[Viewing]:
+def read(
+    folder: Path, counts: Counter[str], wanted: Few, without: Iterable[Path] = (), condition: str = "present"
+) -> Iterator[Viewing]:
     """The viewings of a folder, trial by trial, with the target present, absent, or both ("").
 
     >>> next(read(Path("no such folder"), Counter(), Few()))
@@ -37,15 +41,21 @@ def read(folder: Path, counts: Counter[str], wanted: Few, condition: str = "pres
     files = sorted(folder.rglob("*fixations*.json"))
     if not files:
         raise DataError(f"{folder} holds no *fixations*.json: unpack the fixations of COCO-Search18 there")
-    photographs = find_pictures(folder)
+    photographs = find_pictures(folder, without)
     shown: dict[Path, Picture] = {}
+    met: set[tuple[str, ...]] = set()
     for file in files:
         for number, (_, trial) in enumerate(elements(file)):
             where = f"trial {number} of {file}"
             _check(trial, where)
-            if not trial["correct"]:
+            who = str(trial["name"]), str(trial["task"]), str(trial["subject"])
+            if who in met:
+                counts["repeated"] += 1
+                continue
+            met.add(who)
+            if trial["correct"] != 1:
                 counts["wrong response"] += 1
-            elif condition and trial.get("condition", condition) != condition:
+            elif condition and str(trial.get("condition", condition)).lower() != condition:
                 counts["other condition"] += 1
             elif wanted(str(trial["name"])):
                 path = _photograph(trial, photographs, folder)
@@ -68,7 +78,7 @@ def picture(path: Path) -> Picture:
 def _viewing(trial: Mapping[str, Any], shown: Picture, where: str, counts: Counter[str]) -> Viewing:
     try:
         points = np.array([trial["X"], trial["Y"], trial["T"]], dtype=np.float64).T
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise DataError(f"{where} has X, Y and T that are no lists of as many numbers: download it again") from None
     if points.ndim != 2:
         raise DataError(f"{where} has X, Y and T that are no lists of as many numbers: download it again")
@@ -89,7 +99,7 @@ def _photograph(trial: Mapping[str, Any], photographs: Mapping[str, list[Path]],
     if not found:
         raise DataError(f"{folder} holds no image {trial['name']}: unpack the images of COCO-Search18 there")
     task = str(trial["task"]).replace("_", " ")
-    return next((path for path in found if path.parent.name.replace("_", " ") == task), found[0])
+    return the_one([path for path in found if path.parent.name.replace("_", " ") == task] or found)
 
 
 def _check(trial: Any, where: str) -> None:

@@ -5,6 +5,8 @@ the path of its fixations, and as a map the density of its tokens: 1 / the area 
 degree. Maps of others come as they are, on the leaves, with a floor.
 """
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,7 +37,7 @@ COARSE_SIGMA = (2.0, 2.0)
 
 SHARES = (0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95)  # of a map in its mixture with the centre bias
 OF_MAPS = ("gain", "gain with centre", "shuffled AUC", "NSS", "AUC", "KL", "CC", "SIM", "CC 64x64")
-OF_PATHS = ("sequence", *MultiMatch._fields[:4])
+OF_PATHS = ("sequence", *MultiMatch._fields)
 CENTRE, UNIFORM, BORROWED, PEOPLE, SACCADES = "centre", "uniform", "path on another image", "people", "saccades"
 BASELINES = (CENTRE, UNIFORM, BORROWED)
 
@@ -200,36 +202,42 @@ def random_paths(
 
 
 def score_paths(stimulus: Stimulus, paths: Mapping[str, Paths], longest: int = LONGEST) -> dict[str, dict[str, float]]:
-    """Paths against those of people; each is cut to the length of the one it is compared with, as nobody was asked when
-    to stop. People against each other are not cut."""
+    """Paths against those of people, and people against each other, by one rule.
+
+    Two people are compared over as many fixations as both made. Nobody asked a model when to stop, so its path takes
+    the place of each person in turn, and is compared with each of the others over as many fixations as that person was.
+    """
     human = [path[:longest] for path in stimulus.paths]
     centres = centres_of(human)
     human = human[:PERSONS]
-    words = [letters(path, centres) for path in human]
     size = stimulus.picture.size
-    scores: dict[str, dict[str, float]] = {}
-    for name, candidates in paths.items():
-        pairs = []
-        for path in candidates:
-            word = letters(path, centres)
-            for other, own in zip(human, words, strict=True):
-                pairs.append((sequence_score(word[: len(own)], own), multimatch(path[: len(own)], other, size)))
-        scores[name] = _mean(pairs)
-    among = [
-        (sequence_score(words[i], words[j]), multimatch(human[i], human[j], size))
-        for i in range(len(human))
-        for j in range(i)
-    ]
-    return scores | ({PEOPLE: _mean(among)} if among else {})
+    pairs = list(itertools.combinations(range(len(human)), 2))
+    # (person, fixations) that a model is compared with, and how often; somebody who is alone is compared whole.
+    turns = Counter((j, min(len(human[i]), len(human[j]))) for pair in pairs for i, j in (pair, pair[::-1]))
+    turns = turns or Counter({(0, len(human[0])): 1})
+
+    def alike(one: Float64[np.ndarray, "n 3"], other: Float64[np.ndarray, "m 3"], most: int) -> tuple[float, ...]:
+        count = min(most, len(one), len(other))
+        one, other = one[:count], other[:count]
+        return sequence_score(letters(one, centres), letters(other, centres)), *multimatch(one, other, size)
+
+    scores = {}
+    for name, own in paths.items():
+        found = [alike(path, human[person], most) for path in own for person, most in turns]
+        scores[name] = _mean(found, list(turns.values()) * len(own))
+    if pairs:
+        scores[PEOPLE] = _mean([alike(human[i], human[j], longest) for i, j in pairs], [1] * len(pairs))
+    return scores
 
 
-def _mean(pairs: Sequence[tuple[float, MultiMatch]]) -> dict[str, float]:
-    """Means over comparisons; MultiMatch over those whose paths are long enough."""
-    table = np.array([(sequence, *match[:4]) for sequence, match in pairs])
-    return {
-        name: float(column[~np.isnan(column)].mean()) if (~np.isnan(column)).any() else np.nan
-        for name, column in zip(OF_PATHS, table.T, strict=True)
-    }
+def _mean(found: Sequence[tuple[float, ...]], times: Sequence[int]) -> dict[str, float]:
+    """Means over comparisons, each made so many times; MultiMatch over those whose paths are long enough."""
+    table, weights = np.array(found), np.array(times)
+    means = {}
+    for name, column in zip(OF_PATHS, table.T, strict=True):
+        known = ~np.isnan(column)
+        means[name] = float(np.average(column[known], weights=weights[known])) if known.any() else np.nan
+    return means
 
 
 def evaluate(

@@ -49,7 +49,8 @@ def draw_table(lines: Sequence[Line], title: str) -> bytes:
         panel.set_axisbelow(True)
         panel.spines[["top", "right", "left"]].set_visible(False)
         panel.tick_params(axis="y", length=0)
-    figure.suptitle(f"{title}: means and 95 % intervals over images", x=0.01, ha="left", fontsize=12)
+    says = f"{title}: means over images and targets, 95 % intervals over images"
+    figure.suptitle(says, x=0.01, ha="left", fontsize=12)
     found = {label: handle for handle, label in zip(*panels[0].get_legend_handles_labels(), strict=True)}
     figure.legend(found.values(), found.keys(), loc="outside lower left", ncols=4, frameon=False, fontsize=9)
     return _png(figure)
@@ -78,12 +79,24 @@ def draw_examples(examples: Sequence[tuple[Stimulus, Mapping[str, Any], Any]], t
                 glow = np.sqrt(maps[name] / maps[name].max())
                 panel.imshow(glow, extent=(0, width, height, 0), cmap="magma", vmin=0, vmax=1, aspect="equal")
             if name == SACCADES:
-                panel.plot(path[:, 0], path[:, 1], "-o", color="#7fd4f0", ms=3, lw=1.1)
-                panel.plot(path[:1, 0], path[:1, 1], "o", color="white", ms=5)
+                _draw_path(panel, path)
             if number == 0:
                 panel.set_title(name, fontsize=9)
-    figure.suptitle(f"{title}: fixations of people, maps of methods, each scaled to its own peak", x=0.01, ha="left")
+    says = f"{title}: all fixations; maps of methods, each scaled to its own peak; the path of saccades in order"
+    figure.suptitle(says, x=0.01, ha="left", fontsize=12)
     return _png(figure)
+
+
+def _draw_path(panel: Any, path: Any) -> None:
+    """Numbered dots; the first is white, and above the others where they overlap."""
+    panel.plot(path[:, 0], path[:, 1], "-", color="#7fd4f0", lw=1.1, zorder=3)
+    for number in range(len(path), 0, -1):
+        x, y, _ = path[number - 1]
+        fill = "white" if number == 1 else "#7fd4f0"
+        above = 4 + len(path) - number
+        panel.plot([x], [y], "o", mfc=fill, mec="black", mew=0.6, ms=8, zorder=above, clip_on=False)
+        where = {"ha": "center", "va": "center_baseline", "zorder": above, "clip_on": False}
+        panel.text(x, y, str(number), fontsize=5.5, color="black", **where)
 
 
 def _figure(width: float, height: float) -> Any:

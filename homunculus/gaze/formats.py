@@ -25,11 +25,12 @@ def load(
     counts: Counter[str] | None = None,
     limit: int | None = None,
     condition: str = "present",
+    without: Iterable[Path] = (),
 ) -> Iterator[Viewing]:
     """The viewings of a data set in a folder, one by one; `counts` learns what was left out, and why.
 
     With a `limit`, only the first so many images that are met. `condition` is that of COCO-Search18: its trials with
-    the target present, absent, or both ("").
+    the target present, absent, or both (""). `without` are files in the folder that are no photographs, but maps.
 
     >>> load("anywhere", "mit1000")
     Traceback (most recent call last):
@@ -42,10 +43,11 @@ def load(
         raise DataError(f"{place} is no folder: give the one that holds the images and the gaze of {name}")
     counts = Counter() if counts is None else counts
     if name != "coco-search18":
-        return FORMATS[name](place, counts, Few(limit))
+        return FORMATS[name](place, counts, Few(limit), without)
+    condition = condition.lower()
     if condition not in ("", *coco_search18.CONDITIONS):
         raise DataError(f"no condition '{condition}': choose present, absent or both")
-    return coco_search18.read(place, counts, Few(limit), condition)
+    return coco_search18.read(place, counts, Few(limit), without, condition)
 
 
 @dataclass(frozen=True, eq=False)

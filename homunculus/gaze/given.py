@@ -11,21 +11,21 @@ from jaxtyping import Float64
 from PIL import Image
 
 from homunculus.errors import DataError
-from homunculus.gaze.compare import BASELINES, PEOPLE, SACCADES, MapOf
+from homunculus.gaze.compare import BASELINES, PEOPLE, SACCADES
 from homunculus.gaze.formats import Stimulus
 from homunculus.relevance.maps import SOURCES
 
 ENDINGS = (".npy", ".png", ".jpg", ".jpeg")
 
 
-def parse_maps(texts: Sequence[str]) -> dict[str, MapOf]:
+def parse_maps(texts: Sequence[str]) -> dict[str, "Maps"]:
     """`NAME=FOLDER`, each as a row of that name.
 
     >>> parse_maps(["deepgaze"])
     Traceback (most recent call last):
     homunculus.errors.DataError: cannot read --maps 'deepgaze': write NAME=FOLDER
     """
-    found: dict[str, MapOf] = {}
+    found: dict[str, Maps] = {}
     for text in texts:
         name, equals, folder = text.partition("=")
         if not name or not equals or not folder:
@@ -34,21 +34,23 @@ def parse_maps(texts: Sequence[str]) -> dict[str, MapOf]:
             raise DataError(f"the name '{name}' of --maps is taken: choose another")
         if not Path(folder).is_dir():
             raise DataError(f"{folder} is no folder: --maps wants one with a map for each image")
-        found[name] = _Folder(Path(folder))
+        found[name] = Maps(Path(folder))
     return found
 
 
-class _Folder:
+class Maps:
+    """A folder of maps: called with what was looked at, the map of its image; `files` are those it would read."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # By the name of the image without its ending; where there are several, the first ending counts.
+        self.files = {path.stem: path for ending in reversed(ENDINGS) for path in folder.glob(f"*{ending}")}
 
     def __call__(self, stimulus: Stimulus) -> Float64[np.ndarray, "h w"]:
         stem = stimulus.picture.path.stem
-        for ending in ENDINGS:
-            path = self.folder / f"{stem}{ending}"
-            if path.exists():
-                return read_map(path)
-        raise DataError(f"{self.folder} has no map {stem}.npy, .png or .jpg: --maps wants one for each image")
+        if stem not in self.files:
+            raise DataError(f"{self.folder} has no map {stem}.npy, .png or .jpg: --maps wants one for each image")
+        return read_map(self.files[stem])
 
 
 def read_map(path: Path) -> Float64[np.ndarray, "h w"]:

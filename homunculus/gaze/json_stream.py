@@ -1,7 +1,7 @@
 """Large JSON files piece by piece: the elements of an array, or of the arrays in an object, without holding all.
 
 Only what gaze data sets need: a file that is one array, or one object whose long values are arrays. An element is
-decoded as soon as it is whole; a file that ends in the middle is refused by name.
+decoded as soon as it is whole; a file that ends in the middle, or goes on behind its end, is refused by name.
 """
 
 import json
@@ -29,7 +29,7 @@ def elements(path: Path) -> Iterator[tuple[str, Any]]:
     [('images', {'id': 1}), ('images', {'id': 2}), ('type', 'fixations')]
     """
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             yield from _Reader(file, path).elements()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -65,6 +65,8 @@ class _Reader:
             self.at += 1
         else:
             raise self.broken()
+        if not self.at_end():
+            raise self.broken()
 
     def array(self) -> Iterator[Any]:
         self.expect("[")
@@ -94,18 +96,26 @@ class _Reader:
                     raise (self.cut_off() if at_end else self.broken()) from None
                 if not at_end and left > 32:
                     raise self.broken() from None
+            except (RecursionError, ValueError):  # lists in lists without end, a number of thousands of digits
+                raise self.broken() from None
             self.more(piece)
             piece *= 2
 
     def peek(self) -> str:
         """The next character that is no space."""
+        if self.at_end():
+            raise self.cut_off()
+        return self.text[self.at]
+
+    def at_end(self) -> bool:
+        """Whether nothing follows but spaces; these are skipped."""
         while True:
             while self.at < len(self.text) and self.text[self.at].isspace():
                 self.at += 1
             if self.at < len(self.text):
-                return self.text[self.at]
+                return False
             if self.ended:
-                raise self.cut_off()
+                return True
             self.more(PIECE)
 
     def expect(self, character: str) -> None:

@@ -2,7 +2,8 @@
 
 Each image shows discs on a textured ground; one, of a colour of its own, is the target. Every fixation of every made-up
 person is drawn from the same planted density: target, centre and anywhere in fixed shares. So the planted map is the
-best there is, that of another image the worst of its kind, and both are written beside the data.
+best there is, that of another image the worst of its kind, and both are written beside the data. A file says that it is
+made up, and tables and pictures of it repeat that.
 
     python -m homunculus.gaze.made_up out/made-up
 """
@@ -26,6 +27,17 @@ COLOURS = {"red": (205, 50, 45), "blue": (50, 85, 200), "green": (45, 150, 70), 
 SHARES = (0.35, 0.5, 0.15)  # of fixations: at the target, about the centre, anywhere
 TARGET_SIGMA, CENTRE_SIGMA = 0.05, 0.12  # of the longer side
 TASK = "{} disc"
+MARK = "MADE_UP.txt"
+SAYS = "made up, nobody looked"
+
+
+def is_made_up(folder: Path) -> bool:
+    """Whether the gaze in a folder, or in one below, was written here.
+
+    >>> is_made_up(Path("no such folder"))
+    False
+    """
+    return any(True for _ in folder.rglob(MARK))
 
 
 def planted_density(size: Size, target: tuple[float, float], cells: int = 8) -> Float64[np.ndarray, "h w"]:
@@ -87,6 +99,7 @@ def write(out: Path, images: int = 40, people: int = 10, fixations: int = 5, see
     for name, other in zip(names, [*planted[1:], planted[0]], strict=True):
         np.save(another / f"{name}.npy", other)
     (out / "coco_search18_fixations_TP_train_made_up.json").write_text(json.dumps(trials))
+    (out / MARK).write_text("This gaze is made up: nobody looked at these images.\n")
 
 
 def _scene(dice: Dice, size: Size) -> tuple[Image.Image, str, tuple[float, float]]:

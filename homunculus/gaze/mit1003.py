@@ -9,7 +9,7 @@ Reference: Judd et al. 2009. A degree is about 35 pixels.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ import numpy as np
 from jaxtyping import Float64
 
 from homunculus.errors import DataError
-from homunculus.gaze.record import Few, Picture, Viewing, find_pictures, inside, read_mat, size_of
+from homunculus.gaze.record import Few, Picture, Viewing, find_pictures, inside, read_mat, size_of, the_one
 
+STIMULI = "ALLSTIMULI"
 DEGREE = 35.0  # pixels
 RATE = 240.0  # samples a second
 FORCED = 1
@@ -27,7 +28,7 @@ SMOOTH = 4  # samples over which speed is measured
 SHORTEST = 50.0  # milliseconds
 
 
-def read(folder: Path, counts: Counter[str], wanted: Few) -> Iterator[Viewing]:
+def read(folder: Path, counts: Counter[str], wanted: Few, without: Iterable[Path] = ()) -> Iterator[Viewing]:
     """The viewings of a folder, person by person.
 
     >>> next(read(Path("no such folder"), Counter(), Few()))
@@ -37,19 +38,24 @@ def read(folder: Path, counts: Counter[str], wanted: Few) -> Iterator[Viewing]:
     files = sorted(path for path in folder.rglob("*.mat") if path.parent.parent.name == "DATA")
     if not files:
         raise DataError(f"{folder} holds no DATA/PERSON/*.mat: unpack DATA.zip of MIT1003 there")
-    stimuli = {path.stem: path for paths in find_pictures(folder).values() for path in paths}
-    sizes: dict[Path, Picture] = {}
+    stimuli: dict[str, list[Path]] = {}
+    for paths in find_pictures(folder, without).values():
+        for path in paths:
+            stimuli.setdefault(path.stem, []).append(path)
+    shown: dict[str, Picture] = {}
     for file in files:
         if not wanted(file.stem):
             continue
-        path = stimuli.get(file.stem)
-        if path is None:
+        if file.stem not in stimuli:
             raise DataError(f"{folder} holds no image {file.stem}.jpeg: unpack ALLSTIMULI.zip of MIT1003 there")
-        if path not in sizes:
-            sizes[path] = Picture(path, size_of(path), DEGREE)
+        if file.stem not in shown:
+            own = stimuli[file.stem]
+            path = the_one([path for path in own if path.parent.name == STIMULI] or own)
+            shown[file.stem] = Picture(path, size_of(path), DEGREE)
+        picture = shown[file.stem]
         found = fixations_of(trace_of(file))
         counts["forced"] += min(FORCED, len(found))
-        yield Viewing(sizes[path], file.parent.name, inside(found[FORCED:], sizes[path].size, counts))
+        yield Viewing(picture, file.parent.name, inside(found[FORCED:], picture.size, counts))
 
 
 def trace_of(file: Path) -> Float64[np.ndarray, "samples 2"]:

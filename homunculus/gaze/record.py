@@ -4,7 +4,9 @@ Coordinates are those of the library: pixel i covers [i, i+1), x to the right, y
 not a number where the data set has none. What is left out on the way, and why, is counted.
 """
 
+import filecmp
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,6 @@ from homunculus.errors import DataError
 from homunculus.geometry import Size
 
 PICTURES = {".jpg", ".jpeg", ".png", ".bmp", ".webp"}
-DARK = 16  # the brightest pixel in bars that are black but for compression
 
 
 @dataclass(frozen=True)
@@ -105,45 +106,6 @@ def inside(fixations: Float64[np.ndarray, "n 3"], size: Size, counts: Counter[st
     return fixations[on]
 
 
-def undo_letterbox(
-    points: Float64[np.ndarray, "n 2"], size: Size, display: Size
-) -> tuple[Float64[np.ndarray, "n 2"], float]:
-    """Points of a display to pixels of the image shown on it, and how many display pixels one of its pixels took.
-
-    The image was enlarged until it touched two sides, its aspect kept, and centred.
-
-    >>> undo_letterbox(np.array([[840.0, 525.0], [140.0, 0.0]]), (640, 480), (1680, 1050))
-    (array([[320., 240.],
-           [  0.,   0.]]), 2.1875)
-    """
-    scale = min(display[0] / size[0], display[1] / size[1])
-    margin = (np.array(display) - np.array(size) * scale) / 2
-    return (points - margin) / scale, scale
-
-
-def without_bars(path: Path) -> tuple[int, int, int, int]:
-    """Where the image is in a file that may have black bars left and right, or above and below, of equal width."""
-    try:
-        with Image.open(path) as opened:
-            bright = np.asarray(opened.convert("L")) > DARK
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path} cannot be read ({error}): download it again") from None
-    height, width = bright.shape
-    x0, x1 = _span(bright.any(0))
-    y0, y1 = _span(bright.any(1))
-    # Bars are on one axis only, and equal; dark scenery at a border is neither.
-    left, top = min(x0, width - x1), min(y0, height - y1)
-    if left >= top and left > 2:
-        return left, 0, width - left, height
-    return (0, top, width, height - top) if top > 2 else (0, 0, width, height)
-
-
-def _span(lit: Any) -> tuple[int, int]:
-    """From the first to behind the last that is lit; all where none is."""
-    found = np.flatnonzero(lit)
-    return (int(found[0]), int(found[-1]) + 1) if len(found) else (0, len(lit))
-
-
 def size_of(path: Path) -> Size:
     """Width and height of an image file, from its header."""
     try:
@@ -153,13 +115,25 @@ def size_of(path: Path) -> Size:
         raise DataError(f"{path} cannot be read ({error}): download it again") from None
 
 
-def find_pictures(folder: Path) -> dict[str, list[Path]]:
-    """All image files anywhere in a folder, by name."""
+def find_pictures(folder: Path, without: Iterable[Path] = ()) -> dict[str, list[Path]]:
+    """All image files anywhere in a folder, by name; `without` are files that are none of its photographs, but maps."""
+    maps = {path.resolve() for path in without}
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() in PICTURES:
+        if path.suffix.lower() in PICTURES and path.is_file() and not (maps and path.resolve() in maps):
             found.setdefault(path.name, []).append(path)
     return found
+
+
+def the_one(found: Sequence[Path]) -> Path:
+    """The first of some files, of which all others must be copies: nobody can tell which of two images was shown."""
+    for other in found[1:]:
+        if not filecmp.cmp(found[0], other, shallow=False):
+            raise DataError(
+                f"there are two different images {other.name} ({found[0]} and {other}): move away the one that nobody "
+                "looked at, or name its folder in --maps"
+            )
+    return found[0]
 
 
 def read_mat(path: Path) -> dict[str, Any]:

@@ -6,7 +6,8 @@
 - MultiMatch (Jarodzka et al. 2010, Dewhurst et al. 2012) without simplification: saccades of two paths are aligned
   along the cheapest way through the matrix of their vector differences; each similarity is 1 minus the median
   difference of the pairs on that way, over its largest possible value. Shape is nearly constant; direction
-  discriminates. A path of fewer than three fixations has no score.
+  discriminates. A path of fewer than three fixations has no score. Durations, its fifth measure, are left out: no model
+  here has any.
 """
 
 import math
@@ -39,16 +40,15 @@ def sequence_score(one: Sequence[Any], other: Sequence[Any]) -> float:
 
 
 class MultiMatch(NamedTuple):
-    """Five similarities from 0 to 1; not a number where a path is too short, or has no durations."""
+    """Four similarities from 0 to 1; not a number where a path is too short."""
 
     shape: float
     direction: float
     length: float
     position: float
-    duration: float
 
 
-NOTHING = MultiMatch(*[math.nan] * 5)
+NOTHING = MultiMatch(*[math.nan] * 4)
 
 
 def multimatch(one: Float64[np.ndarray, "n 3"], other: Float64[np.ndarray, "m 3"], size: Size) -> MultiMatch:
@@ -56,7 +56,7 @@ def multimatch(one: Float64[np.ndarray, "n 3"], other: Float64[np.ndarray, "m 3"
 
     >>> path = np.array([[0.0, 0.0, 200.0], [30.0, 0.0, 200.0], [30.0, 40.0, 100.0]])
     >>> multimatch(path, path, (100, 100))
-    MultiMatch(shape=1.0, direction=1.0, length=1.0, position=1.0, duration=1.0)
+    MultiMatch(shape=1.0, direction=1.0, length=1.0, position=1.0)
     >>> multimatch(path, path[:, [1, 0, 2]], (100, 100)).direction  # mirrored in the diagonal: a right angle
     0.5
     """
@@ -69,13 +69,11 @@ def multimatch(one: Float64[np.ndarray, "n 3"], other: Float64[np.ndarray, "m 3"
     turn = np.abs(_angle(first[i]) - _angle(second[j]))
     lengths = np.abs(np.linalg.norm(first[i], axis=1) - np.linalg.norm(second[j], axis=1))
     places = np.linalg.norm(one[i, :2] - other[j, :2], axis=1)
-    lasting = np.abs(one[i, 2] - other[j, 2]) / np.maximum(one[i, 2], other[j, 2])
     return MultiMatch(
         1 - float(np.median(apart[i, j])) / (2 * diagonal),
         1 - float(np.median(np.minimum(turn, 2 * math.pi - turn))) / math.pi,
         1 - float(np.median(lengths)) / diagonal,
         1 - float(np.median(places)) / diagonal,
-        1 - float(np.median(lasting)),
     )
 
 

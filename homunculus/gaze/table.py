@@ -1,4 +1,7 @@
-"""Rows to a table: means with intervals over images, models between people and the baselines; Markdown and JSON."""
+"""Rows to a table: means over rows with intervals over images, models between people and the baselines.
+
+A row is one image with one target; rows of the same image stand and fall together, so intervals draw whole images.
+"""
 
 import json
 import math
@@ -35,8 +38,7 @@ WHY_NOT_CC = (
     "may be no more than a habit of looking at the middle; only what exceeds that row, and information gain above 0, "
     "is about the image."
 )
-
-
+OVER = "Means are over rows, each one image with one target; intervals are 95 %, whole images drawn."
 OF_PEOPLE = (
     "The row of people foretells each person from all others. Its KL, CC and SIM compare with one person's map, which "
     "is noisier than that of everybody, with which the other rows are compared."
@@ -116,7 +118,7 @@ def markdown(lines: Sequence[Line], about: Mapping[str, Any]) -> str:
         table = [header, ["---"] * len(header)]
         table += [[line.method, str(line.images), *(cell(line.means[name]) for name in names)] for line in shown]
         parts += [f"### {title}", "", *(f"| {' | '.join(row)} |" for row in table), ""]
-    parts += [WHY_NOT_CC, "", OF_PEOPLE, "", *(f"- **{name}**: {says}" for name, says in SAYS.items()), ""]
+    parts += [OVER, "", WHY_NOT_CC, "", OF_PEOPLE, "", *(f"- **{name}**: {says}" for name, says in SAYS.items()), ""]
     return "\n".join(parts)
 
 

@@ -8,13 +8,16 @@ import numpy as np
 from PIL import Image
 
 
-def photograph(path: Path, size: tuple[int, int], bars: tuple[int, int] = (0, 0)) -> None:
-    """A bright picture, with black bars left and right or above and below if asked for."""
+def photograph(path: Path, size: tuple[int, int], bars: tuple[int, int] = (0, 0), dark: float = 0.0) -> None:
+    """A bright picture, with black bars left and right or above and below if asked for; `dark` is the share of its own
+    width that is black at its left and right."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.zeros((size[1], size[0], 3), np.uint8)
     inner = pixels[bars[1] : size[1] - bars[1], bars[0] : size[0] - bars[0]]
     ramp = np.linspace(60, 220, inner.shape[1], dtype=np.uint8)
     inner[:] = ramp[None, :, None]
+    black = round(dark * inner.shape[1])
+    inner[:, :black] = inner[:, inner.shape[1] - black :] = 0
     Image.fromarray(pixels).save(path, quality=92)
 
 
@@ -57,9 +60,10 @@ def mit1003(folder: Path, traces: dict[tuple[str, str], Any], size: tuple[int, i
     return folder
 
 
-def salicon_json(folder: Path, gaze: dict[str, list[list[Any]]], size: tuple[int, int] = (640, 480)) -> Path:
+def salicon_json(folder: Path, gaze: dict[str, list[Any]], size: tuple[int, int] = (640, 480)) -> Path:
     """Lists of places, one for each worker, by image."""
-    images, annotations = [], []
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
     for number, (name, workers) in enumerate(gaze.items(), 100):
         photograph(folder / "images" / name, size)
         images.append({"id": number, "file_name": name, "width": size[0], "height": size[1], "license": 1})

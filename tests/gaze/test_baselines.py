@@ -103,8 +103,16 @@ def test_borrowed_paths_come_from_another_image_and_are_stretched():
     (large,) = gazed([hill(320, 240, 60)])
     path = borrowed_path(Dice("borrow"), [small, large], large, 1)
     assert path.tolist() == [[320, 240, 100]]
+    assert len(borrowed_path(Dice("borrow"), [small, large], large, 9)) == 2  # nobody elsewhere looked so often
     with pytest.raises(DataError, match="no other image"):
         borrowed_path(Dice("borrow"), [large], large, 1)
+
+
+def test_borrowed_paths_are_long_enough_where_any_is():
+    own, other = gazed([hill(320, 240, 60)] * 2)
+    for place in range(7):
+        other.paths[place] = other.paths[place][:2]
+    assert [len(borrowed_path(Dice("long", i), [own, other], own, 5)) for i in range(10)] == [5] * 10
 
 
 def test_resampling_keeps_mass_where_it_is():

@@ -10,12 +10,15 @@ import typer
 from typer.testing import CliRunner
 
 from homunculus.cli.gaze import gaze
+from homunculus.data.dice import Dice
 from homunculus.errors import DataError, OutputError, RelevanceError
 from homunculus.gaze import compare, made_up
-from homunculus.gaze.baselines import resample
-from homunculus.gaze.formats import gather, load
+from homunculus.gaze.baselines import drawn_path, resample
+from homunculus.gaze.figure import draw_examples
+from homunculus.gaze.formats import Stimulus, gather, load
 from homunculus.gaze.given import parse_maps, read_map
 from homunculus.gaze.maps import with_even
+from homunculus.gaze.record import Picture
 from homunculus.gaze.table import Row, summarise
 from tests.gaze import sets
 
@@ -99,6 +102,38 @@ def test_a_path_that_is_that_of_a_person_is_perfect(bench):
     assert scores == {"copy": dict.fromkeys(compare.OF_PATHS, pytest.approx(1))}
 
 
+def test_chance_that_looks_as_people_do_scores_as_people_do():
+    """Everything is drawn from one density; people stop when they like, models are not asked when."""
+    chances = np.zeros((6, 8))
+    chances[[1, 1, 4, 4], [1, 6, 2, 5]] = (4, 3, 2, 1)
+    picture = Picture(Path("a.jpg"), (640, 480), 30.0)
+    apart = {name: [] for name in compare.OF_PATHS}
+    for image in range(120):
+        dice = Dice("same", image)
+        paths = [drawn_path(dice, chances, dice.choice((1, 2, 4, 9)), picture.size) for _ in range(6)]
+        alike = [drawn_path(dice, chances, 9, picture.size) for _ in range(4)]
+        stimulus = Stimulus(picture, "", [str(i) for i in range(6)], paths)
+        scores = compare.score_paths(stimulus, {"chance": alike})
+        for name, own in apart.items():
+            own.append(scores["people"][name] - scores["chance"][name])
+    for name, found in apart.items():
+        known = np.array(found)[~np.isnan(found)]
+        error = known.std() / np.sqrt(len(known))
+        assert abs(known.mean()) < 3.5 * error and error < 0.02, (name, known.mean(), error)
+
+
+def test_pairs_of_paths_are_cut_to_the_shorter():
+    """By hand: two clusters, so letters are places."""
+    left, right = [10.0, 10.0, 100.0], [90.0, 90.0, 100.0]
+    paths = [np.array([left, right, left, left]), np.array([left, right])]
+    stimulus = Stimulus(Picture(Path("a.jpg"), (100, 100), 30.0), "", ["a", "b"], paths)
+    model = np.array([right, right, left, left])
+    scores = compare.score_paths(stimulus, {"model": [model], "first": [paths[0]]})
+    assert scores["people"]["sequence"] == 1 and scores["first"]["sequence"] == 1
+    assert scores["model"]["sequence"] == 0.5  # only two fixations of it are compared, with each of the two people
+    assert math.isnan(scores["people"]["direction"]) and math.isnan(scores["model"]["direction"])
+
+
 def test_rows_are_the_same_each_time(bench):
     first, again = (bench.rows(3, ["detail"], {})[0] for _ in range(2))
     assert str(first) == str(again)
@@ -134,8 +169,10 @@ def run(*words: object):
     return CliRunner().invoke(app, ["gaze", *map(str, words)])
 
 
-def test_the_command(folder, tmp_path):
+def test_the_command(folder, tmp_path, monkeypatch):
     out = tmp_path / "out"
+    titles = []
+    monkeypatch.setattr("matplotlib.figure.Figure.suptitle", lambda self, text, **how: titles.append(text))
     planted = f"planted={folder / 'maps' / 'planted'}"
     done = run("--data", folder, "--format", "coco-search18", "--limit", 4, "--maps", planted, "--out", out)
     assert done.exit_code == 0, done.output
@@ -148,6 +185,8 @@ def test_the_command(folder, tmp_path):
     assert methods["planted"]["gain"]["low"] <= methods["planted"]["gain"]["mean"] <= methods["planted"]["gain"]["high"]
     text = (out / "table.md").read_text()
     assert all(f"| {name} |" in text for name in expected) and "CC alone misleads" in text
+    assert len(titles) == 2
+    assert all("made up" in words for words in (done.output, table["data"], text, *titles))
     for picture in ("plot.png", "examples.png"):
         assert (out / picture).read_bytes().startswith(b"\x89PNG")
 
@@ -187,13 +226,38 @@ def test_mistakes_cost_one_line(folder, tmp_path):
     refused(OutputError, "cannot make the folder", out=tmp_path / "file" / "out")
 
 
+def test_maps_inside_the_data_are_no_photographs(tmp_path):
+    sets.coco_search18(tmp_path, [sets.trial(f"{name}.jpg", task="fork", subject=i) for name in "ab" for i in (1, 2)])
+    for name in "ab":
+        sets.photograph(tmp_path / "0maps" / f"{name}.jpg", (64, 48))
+    options = ("--data", tmp_path, "--format", "coco-search18", "--sources", "detail", "--no-plots")
+    done = run(*options, "--maps", f"mine={tmp_path / '0maps'}", "--condition", "Present", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output or done.exception
+    refused = run(*options, "--out", tmp_path / "out")
+    assert isinstance(refused.exception, DataError) and "two different images" in str(refused.exception)
+
+
+def test_the_first_fixation_is_seen_and_all_are_numbered(bench, monkeypatch):
+    from matplotlib.axes import Axes
+
+    written = []
+    original = Axes.text
+    monkeypatch.setattr(
+        Axes, "text", lambda self, x, y, s, *a, **k: written.append((x, y, s)) or original(self, x, y, s, *a, **k)
+    )
+    _, maps, path = bench.rows(0, [], {})
+    assert draw_examples([(bench.stimuli[0], maps, path)], "title").startswith(b"\x89PNG")
+    assert sorted(written, key=lambda one: int(one[2])) == [(x, y, str(i)) for i, (x, y, _) in enumerate(path, 1)]
+    assert written[-1][2] == "1"  # drawn last, over the others
+
+
 def test_free_viewing_without_durations_or_targets(tmp_path):
     gaze = {f"{name}.jpg": [[[200 + 9 * i, 300], [100, 150 + i]] for i in range(3)] for name in "abc"}
     sets.salicon_json(tmp_path, gaze)
     options = ("--data", tmp_path, "--format", "salicon", "--no-plots", "--out", tmp_path / "out")
     done = run(*options)
     assert done.exit_code == 0, done.output
-    assert "9 paths of fewer than 3 fixations" in done.output
+    assert "9 paths of fewer than 3 fixations" in done.output and "made up" not in done.output
     table = json.loads((tmp_path / "out" / "table.json").read_text())
     methods = {line["method"]: line for line in table["methods"]}
     assert "learned" not in methods and table["viewings"] == 9 and table["short paths"] == 9

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from homunculus.errors import DataError
-from homunculus.gaze import json_stream
 from homunculus.gaze.formats import gather, load
+from homunculus.gaze.letterbox import undo_letterbox
 from homunculus.gaze.mit1003 import fixations_of
-from homunculus.gaze.record import undo_letterbox
+from homunculus.gaze.salicon import CLEAR
 from tests.gaze import sets
 
 
@@ -59,7 +59,8 @@ def test_the_letterbox_there_and_back():
 
 def test_fixations_outside_wrong_responses_and_other_conditions_are_left_out_and_counted(tmp_path):
     outside = sets.trial(X=[840, 10, 840, 5000], Y=[525, 500, 500, 500], T=[1, 2, 3, 4])
-    trials = [outside, sets.trial(correct=0), sets.trial(condition="absent"), sets.trial(subject=4)]
+    wrong, absent = sets.trial(correct=0, subject=5), sets.trial(condition="absent", subject=6)
+    trials = [outside, wrong, absent, sets.trial(subject=4)]
     sets.coco_search18(tmp_path, trials)
     counts = Counter()
     found = list(load(tmp_path, "coco-search18", counts))
@@ -67,6 +68,34 @@ def test_fixations_outside_wrong_responses_and_other_conditions_are_left_out_and
     assert counts == {"forced": 2, "outside": 2, "wrong response": 1, "other condition": 1}
     assert len(list(load(tmp_path, "coco-search18", condition=""))) == 3
     assert len(list(load(tmp_path, "coco-search18", condition="absent"))) == 1
+
+
+def test_official_folders_hold_each_trial_in_two_splits(tmp_path):
+    """split1 and split2 part the same trials in two ways: nobody may be counted twice."""
+    trials = [sets.trial(subject=1), sets.trial(subject=2), sets.trial(subject=3, correct=0)]
+    sets.coco_search18(tmp_path, trials)
+    (tmp_path / "coco_search18_fixations_TP_train_split2.json").write_text(json.dumps(trials[1:] + trials[:1]))
+    other = [sets.trial(subject=1, task="fork"), sets.trial("2.jpg", subject=1)]  # another task, another image
+    (tmp_path / "coco_search18_fixations_TP_validation_split2.json").write_text(json.dumps(other))
+    sets.photograph(tmp_path / "images" / "2.jpg", (640, 480))
+    counts = Counter()
+    found = gather(load(tmp_path, "coco-search18", counts))
+    assert [stimulus.subjects for stimulus in found] == [["1", "2"], ["1"], ["1"]]
+    assert counts == {"forced": 4, "outside": 0, "wrong response": 1, "repeated": 3}
+
+
+@pytest.mark.parametrize("correct", [0, -1, 2, "0", "1", float("nan"), None, [1]])
+def test_only_a_response_of_one_is_correct(tmp_path, correct):
+    sets.coco_search18(tmp_path, [sets.trial(correct=correct), sets.trial(subject=9)])
+    counts = Counter()
+    assert [viewing.subject for viewing in load(tmp_path, "coco-search18", counts)] == ["9"]
+    assert counts["wrong response"] == 1
+
+
+def test_a_condition_may_be_written_large(tmp_path):
+    sets.coco_search18(tmp_path, [sets.trial(condition="Present"), sets.trial(condition="ABSENT", subject=9)])
+    for condition, subject in (("present", "3"), ("Present", "3"), ("absent", "9")):
+        assert [one.subject for one in load(tmp_path, "coco-search18", condition=condition)] == [subject]
 
 
 def test_an_image_of_two_tasks_is_found_in_the_folder_of_its_task(tmp_path):
@@ -98,6 +127,8 @@ def test_wrong_files_of_coco_search18(tmp_path):
     refused(tmp_path, "coco-search18", "cannot be read")
     sets.photograph(tmp_path / "000000000001.jpg", (640, 480))
     file.write_text(json.dumps([sets.trial(X=[1, 2])]))
+    refused(tmp_path, "coco-search18", "trial 0", "X, Y and T")
+    file.write_text(json.dumps([sets.trial(X=[10**400, 2, 3])]))
     refused(tmp_path, "coco-search18", "trial 0", "X, Y and T")
     file.write_text(json.dumps([sets.trial()]))
     (tmp_path / "000000000001.jpg").write_bytes(b"no picture")
@@ -169,20 +200,33 @@ def test_wrong_files_of_mit1003(tmp_path, monkeypatch):
 def test_salicon_places_are_rows_and_columns_from_one(tmp_path):
     sets.salicon_json(tmp_path, {"a.jpg": [[[1, 1], [480, 640], [481, 640]], []], "b.jpg": [[[10, 20]]]})
     counts = Counter()
-    found = gather(load(tmp_path, "salicon", counts))
-    # The third is below the image by rows, and by columns nothing is: (x, y) it is.
-    assert found[0].picture.size == (640, 480)
-    sets.salicon_json(tmp_path, {"a.jpg": [[[1, 1], [480, 640]], []], "b.jpg": [[[10, 20]]]})
-    first, second = gather(load(tmp_path, "salicon"))
+    first, second = gather(load(tmp_path, "salicon", counts))
+    assert first.picture.size == (640, 480) and counts == {"outside": 1}
     np.testing.assert_allclose(first.fixations[:, :2], [[0.5, 0.5], [639.5, 479.5]])
     np.testing.assert_allclose(second.fixations[:, :2], [[19.5, 9.5]])
     assert np.isnan(first.fixations[:, 2]).all()
+    sets.salicon_json(tmp_path, {"a.jpg": [[[1, 1]], None]})  # nothing at all is an empty list
+    assert [len(one.paths) for one in gather(load(tmp_path, "salicon"))] == [1]
 
 
-def test_early_files_of_salicon_are_known_by_a_place_below_the_image(tmp_path):
+def test_early_files_of_salicon_are_known_by_places_below_the_image(tmp_path):
     sets.salicon_json(tmp_path, {"a.jpg": [[[600.0, 100.0], [20.0, 30.0]]]})
     (only,) = gather(load(tmp_path, "salicon"))
     np.testing.assert_allclose(only.fixations[:, :2], [[599.5, 99.5], [19.5, 29.5]])
+    sets.salicon_json(tmp_path, {"a.jpg": [[[100.0, 600.0], [20.0, 30.0]]]}, (480, 640))  # upright: y is the longer
+    (only,) = gather(load(tmp_path, "salicon"))
+    np.testing.assert_allclose(only.fixations[:, :2], [[99.5, 599.5], [19.5, 29.5]])
+
+
+def test_one_bad_place_does_not_turn_a_file_of_salicon_over(tmp_path):
+    good = [[100, 600 + i] for i in range(CLEAR)]  # (row, column): no y is that large
+    for bad in ([490, 100], [9999, 1], [1, 9999], [-5, 600]):
+        sets.salicon_json(tmp_path, {"a.jpg": [[*good, bad]], "b.jpg": [[[10, 20]]]})
+        first, second = gather(load(tmp_path, "salicon"))
+        np.testing.assert_allclose(first.fixations[:, :2], [[599.5 + i, 99.5] for i in range(CLEAR)])
+        np.testing.assert_allclose(second.fixations[:, :2], [[19.5, 9.5]])
+    sets.salicon_json(tmp_path, {"a.jpg": [[*good, *([x, y] for y, x in good)]]})
+    refused(tmp_path, "salicon", "fixations_val2014.json", "(row, column)", "(x, y)", "give")
 
 
 def test_salicon_in_matlab_files(tmp_path):
@@ -193,6 +237,10 @@ def test_salicon_in_matlab_files(tmp_path):
         assert [path[:, :2].tolist() for path in only.paths] == [[[x - 0.5, y - 0.5] for x, y in one] for one in people]
 
 
+NO_PLACES = ([[1, 1, 1]], ["a", "b"], "text", "5", 5, [5], [[1, None], None], [[10**400, 1]], {"x": 1}, [[[1, 1]]])
+NO_IMAGES = ({"width": "640"}, {"height": None}, {"height": 0}, {"id": [1]}, {"id": None}, {"file_name": ["a.jpg"]})
+
+
 def test_wrong_files_of_salicon(tmp_path):
     io = pytest.importorskip("scipy.io")
     refused(tmp_path, "salicon", "neither", "unpack")
@@ -201,11 +249,15 @@ def test_wrong_files_of_salicon(tmp_path):
     whole = json.loads(file.read_text())
     for change, word in (
         ({"images": []}, "no images"),
-        ({"annotations": []}, "no images or no annotations"),
+        ({"annotations": []}, "has no annotations"),
         ({"images": [{"id": 1}]}, "lacks id, file_name, width or height"),
         ({"annotations": [{"image_id": 100}]}, "no fixations"),
         ({"annotations": [{"image_id": 7, "fixations": [[1, 1]]}]}, "does not list"),
-        ({"annotations": [{"image_id": 100, "fixations": [[1, 1, 1]]}]}, "no pairs of numbers"),
+        ({"annotations": [{"image_id": [100], "fixations": [[1, 1]]}]}, "does not list"),
+        *(({"annotations": [{"image_id": 100, "fixations": wrong}]}, "no pairs of numbers") for wrong in NO_PLACES),
+        *(({"annotations": [wrong]}, "no image_id, fixations") for wrong in (5, None, "text", [])),
+        *(({"images": [whole["images"][0] | wrong]}, "lacks id, file_name") for wrong in NO_IMAGES),
+        *(({"images": [wrong]}, "lacks id, file_name") for wrong in (5, None, "text", [])),
     ):
         file.write_text(json.dumps(whole | change))
         refused(tmp_path, "salicon", "fixations_val2014.json", word)
@@ -217,42 +269,6 @@ def test_wrong_files_of_salicon(tmp_path):
     file.unlink()
     io.savemat(tmp_path / "b.mat", {"locations": 1})
     refused(tmp_path, "salicon", "b.mat has no variable gaze")
-
-
-# -------------------------------------------------------------------------------------------------- JSON, in pieces
-
-
-def test_large_files_are_read_in_pieces(tmp_path, monkeypatch):
-    file = tmp_path / "a.json"
-    value = {"numbers": [1, -2.5e10, 3], "text": 'a "quoted" }] word', "nothing": None, "deep": [[{"x": [1]}]] * 3}
-    file.write_text(json.dumps({"first": [value] * 40, "version": 12, "second": [], "third": [1234567, "x"]}, indent=1))
-    whole = [("first", value)] * 40 + [("version", 12), ("third", 1234567), ("third", "x")]
-    for piece in (1, 7, 64, 1 << 20):
-        monkeypatch.setattr(json_stream, "PIECE", piece)
-        assert list(json_stream.elements(file)) == whole
-
-
-def test_a_file_is_not_held_whole(tmp_path, monkeypatch):
-    file = tmp_path / "a.json"
-    file.write_text(json.dumps([{"fixations": [[1, 2]] * 100}] * 500))
-    longest = 0
-    original = json_stream._Reader.more
-
-    def more(self, characters):
-        nonlocal longest
-        original(self, characters)
-        longest = max(longest, len(self.text))
-
-    monkeypatch.setattr(json_stream, "PIECE", 4096)
-    monkeypatch.setattr(json_stream._Reader, "more", more)
-    assert len(list(json_stream.elements(file))) == 500
-    assert longest < file.stat().st_size / 20
-
-
-@pytest.mark.parametrize("cut", range(1, 60, 7))
-def test_a_file_that_was_cut_off_is_refused_wherever_it_was_cut(tmp_path, cut):
-    file = tmp_path / "a.json"
-    text = json.dumps({"images": [{"id": 1, "name": "a b"}], "annotations": [{"id": 2, "fixations": [[1, 2]]}]})
-    file.write_text(text[:-cut])
-    with pytest.raises(DataError, match=r"a\.json"):
-        list(json_stream.elements(file))
+    for wrong in (5.0, "abc", np.ones((2, 3)), {"location": 1}, {"fixations": "text"}, {"fixations": 7.0}):
+        io.savemat(tmp_path / "b.mat", {"gaze": wrong})
+        refused(tmp_path, "salicon", "b.mat", "fixations")
