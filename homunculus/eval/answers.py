@@ -86,16 +86,18 @@ class Chunk:
                 parts.append(learned.heard(features[self.which[part]], texts[part]).double())
         return resample_mass(torch.cat(parts), self.grid)
 
-    def seen(self, places: Sequence[int], dtype: str) -> Seen:
-        """Every leaf of the images of these questions, encoded."""
+    def seen(self, places: Sequence[int], dtype: str) -> tuple[Seen, list[int]]:
+        """Every leaf of the images of these questions, encoded, each image once; and which of them each is about."""
         if dtype not in self._seen:
             together = max(1, AT_ONCE // (self.size[0] * self.size[1]))
             with computed_in(dtype, self.model):
                 parts = [seen_whole(self.model, own, attention=True) for own in self.images.split(together)]
             joined = {name: torch.cat([getattr(one, name) for one in parts]) for name in LEAVES}
             self._seen[dtype] = parts[0]._replace(**joined)  # type: ignore[arg-type]  # the grid is that of each part
-        whole, which = self._seen[dtype], [self.which[i] for i in places]
-        return whole._replace(**{name: getattr(whole, name)[which] for name in LEAVES})
+        images = list(dict.fromkeys(self.which[i] for i in places))
+        own = self._seen[dtype]
+        own = own._replace(**{name: getattr(own, name)[images] for name in LEAVES})
+        return own, [images.index(self.which[i]) for i in places]
 
 
 def computed_in(dtype: str, model: CompactVLM) -> torch.autocast:
@@ -156,6 +158,7 @@ def _answered_by_peer(model: CompactVLM, plan: Plan, chunk: Chunk, places: Seque
     """The rows of a reducer, whose images are encoded once whatever the number of reducers."""
     peer, asked = str(plan.peer), [chunk.asked[i] for i in places]
     texts = [one.question.text for one in asked]
+    seen, which = chunk.seen(places, plan.dtype) if stage_of(peer) in ALL_LEAVES else (None, None)
     with computed_in(plan.dtype, model):
         read = read_with(
             model,
@@ -163,7 +166,8 @@ def _answered_by_peer(model: CompactVLM, plan: Plan, chunk: Chunk, places: Seque
             chunk.images_of(places),
             texts,
             plan.budget,
-            seen=chunk.seen(places, plan.dtype) if stage_of(peer) in ALL_LEAVES else None,
+            seen=seen,
+            which=which,
             relevance=chunk.density(plan)[list(places)],
             **plan.how,
         )

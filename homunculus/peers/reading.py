@@ -55,6 +55,7 @@ class Task:
     budget: Any
     longest: int
     given: Seen | None
+    which: Sequence[int] | None
     relevance: Float[Tensor, "b gh gw"] | None
 
     @cached_property
@@ -68,8 +69,19 @@ class Task:
         return self.model.relevance(self.images, self.question).double()
 
     def seen(self, attention: bool = False) -> Seen:
-        """All leaves, encoded."""
+        """All leaves of each question's image, encoded."""
+        return self.for_each(self.seen_once(attention))
+
+    def seen_once(self, attention: bool = False) -> Seen:
+        """The same, but where questions share an image, of that image once."""
         return seen_whole(self.model, self.images, attention=attention) if self.given is None else self.given
+
+    def for_each(self, own: Any) -> Any:
+        """Tensors of images as tensors of questions."""
+        if self.which is None:
+            return own
+        which = torch.tensor(list(self.which)).to(self.model.device)
+        return type(own)(*(part.index_select(0, which) if isinstance(part, Tensor) else part for part in own))
 
     @property
     def everything(self) -> Float[Tensor, "b"]:
@@ -88,11 +100,14 @@ def _whole(task: Task) -> PeerRead:
 
 def _features(name: str, task: Task, **options: Any) -> PeerRead:
     peer = get_peer(name)
-    seen, density = task.seen(peer.attention), None
+    density = None
     if peer.query:
-        density = task.density
+        seen, density = task.seen(peer.attention), task.density
         seen = seen._replace(relevance=on_grid(density, seen.grid))
-    reduced = peer(seen, task.budget, **options)
+        reduced = peer(seen, task.budget, **options)
+    else:
+        seen = task.seen_once(peer.attention)
+        reduced = task.for_each(peer(seen, task.budget, **options))
     memory = remember_tokens(task.model, reduced.features, reduced.places)
     written = task.model.decoder.write(memory, task.question, task.longest)
     return PeerRead(written, density, reduced.features.shape[1], reduced.mass.sum(1) / seen.features.shape[1])
@@ -233,6 +248,7 @@ def read_with(
     *,
     longest: int = 160,
     seen: Seen | None = None,
+    which: Sequence[int] | None = None,
     relevance: Float[Tensor, "b gh gw"] | None = None,
     **options: Any,
 ) -> PeerRead:
@@ -242,7 +258,9 @@ def read_with(
     layers, over the letters of an answer for `dyrate`, over images for `variable`. None is what a peer does of itself:
     layers have the least mean they can, with at least `shown` tokens in each.
 
-    `seen` is all leaves as `seen_whole` gives them; if it has a relevance, that is taken to be of these questions.
+    `seen` is all leaves as `seen_whole` gives them; if it has a relevance, that is taken to be of these questions. If
+    several questions are about one image it may be of each image once, and `which` says which of them each is about: a
+    peer that does not hear the question then reduces an image once.
     `relevance` is a density to use in place of the model's own.
 
     >>> from homunculus.model.config import tiny
@@ -251,12 +269,13 @@ def read_with(
     (torch.Size([2, 4]), 19)
     """
     way = _way(peer)
-    if not len(questions) == len(images) == (len(images) if seen is None else len(seen.features)):
+    about = len(images) if seen is None else len(seen.features) if which is None else len(which)
+    if not len(questions) == len(images) == about or (which is not None and seen is None):
         raise ModelError(f"{len(images)} images, {len(questions)} questions: give one for each image, and their seen")
     _check_budget(peer, way.stage, budget)
     if way.stage != "features":  # those check their own
         _check_options(peer, way.read, options)
-    task = Task(model, images, question_ids(model, questions), budget, longest, seen, relevance)
+    task = Task(model, images, question_ids(model, questions), budget, longest, seen, which, relevance)
     return way.read(task, **options)
 
 
