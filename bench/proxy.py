@@ -25,7 +25,7 @@ from torch import Tensor
 
 from bench.timing import announce, where
 from homunculus.cache.keys import content_key
-from homunculus.eval.legibility import read_rows
+from homunculus.eval.lines import read_rows
 from homunculus.eval.proxy import BLIND, ORDINARY, WAYS, Shower, exact_answers, ordinary_memory
 from homunculus.eval.statistics import interval
 from homunculus.model.config import small, tiny

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from homunculus.allocation import get_allocator
 from homunculus.density import normalise, resample_mass
-from homunculus.eval.drawing import Asked
+from homunculus.eval.drawing import EACH, Asked
 from homunculus.eval.grounding import densest, found, grounding, overlap, shown
 from homunculus.eval.metrics import anls, vqa
-from homunculus.eval.packed import look_together
+from homunculus.eval.packed import allocated_together, padded_cells
 from homunculus.eval.plans import Plan
 from homunculus.eval.relevances import LEAF, LEARNED, mixture_of, told_region
 from homunculus.eval.rows import Row, short
@@ -151,7 +151,7 @@ def question_number(key: str) -> int:
     49
     """
     image, _, place = key.rpartition("/")[2].partition("#")
-    return 4 * int(image) + int(place)
+    return EACH * int(image) + int(place)
 
 
 def _answered_by_peer(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int]) -> list[Row]:
@@ -192,9 +192,9 @@ def _answered_together(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequ
     longest = how.pop("longest", 160)
     with computed_in(plan.dtype, model):
         images = chunk.images_of(places)
-        tokens, cells = look_together(model, images, density, plan.budget or 0, plan.method, **how)
+        cells = allocated_together(model, images, density, plan.budget or 0, plan.method, **how)
         ids = question_ids(model, [one.question.text for one in asked])
-        written = model.decoder.write(remember_padded(model, tokens), ids, longest)
+        written = model.decoder.write(remember_padded(model, padded_cells(images, cells)), ids, longest)
     rows = []
     each = zip(asked, words_of(model, written), cells, density.cpu(), strict=True)
     for one, (text, told), own, wanted in each:

@@ -23,7 +23,7 @@ from homunculus.allocation import get_allocator
 from homunculus.errors import DataError
 from homunculus.eval.answers import computed_in
 from homunculus.eval.drawing import Asked, drawers, to_ask
-from homunculus.eval.packed import look_together
+from homunculus.eval.packed import allocated_together, padded_cells
 from homunculus.eval.plans import Plan, weights_key
 from homunculus.eval.relevances import LEARNED, mixture_of
 from homunculus.eval.rows import Kept, Row, short
@@ -128,7 +128,7 @@ def said_once(model: CompactVLM, plan: Plan, images: Shaped[Tensor, "b 3 h w"], 
         if get_allocator(allocator).batchwide:
             ids, longest = question_ids(model, texts), how.pop("longest", 160)
             density = model.relevance(images, ids)
-            tokens, _ = look_together(model, images, density, budget, allocator, **how)
+            tokens = padded_cells(images, allocated_together(model, images, density, budget, allocator, **how))
             model.decoder.write(remember_padded(model, tokens), ids, longest)
             return tokens.waste
         how |= {"budget": budget, "allocator": allocator, "relevance": relevance, "batch": BATCH}

@@ -16,12 +16,12 @@ from jaxtyping import Int16, Int64, UInt8
 from torch import Tensor
 
 from homunculus.data import Question, make
+from homunculus.eval.relevances import LEAF
 from homunculus.geometry import Size
 from homunculus.pyramid import ImagePyramid
 from homunculus.segments import classical_labels
 
 EACH = 4  # questions asked of an image
-LEAF = 16
 AHEAD = 3  # images that a worker may be ahead
 
 Pictures = tuple[str, str, Size]  # a family, a split and the size of its images

@@ -9,9 +9,7 @@ One line of JSON for every page and arm, appended as pages are done, so that a s
 counts only while its page is still drawn as it was.
 """
 
-import gzip
 import json
-import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,8 +27,9 @@ from homunculus.allocation import allocators as all_allocators
 from homunculus.cache.keys import content_key
 from homunculus.data import FAMILIES, Record, make, relevance_map
 from homunculus.data.record import Box, Question, Split
-from homunculus.errors import AllocatorError, DataError, OutputError
+from homunculus.errors import AllocatorError, DataError
 from homunculus.eval.judge import legibility, read_text
+from homunculus.eval.lines import read_rows
 from homunculus.foveate import make_view
 from homunculus.geometry import MIN_TREE_BUDGET, fit_grid
 from homunculus.reconstruct import reconstruct
@@ -246,20 +245,3 @@ def _pages(jobs: Sequence[Job], workers: int, reader: Reader) -> Generator[tuple
 
 def _measure(job: Job, reader: Reader) -> tuple[str, str, list[Row]]:
     return measure_page(*job, reader)
-
-
-def read_rows(file: Path, mend: bool = True) -> list[Row]:
-    """The rows of a file, which may be packed (.gz). A line that is unfinished is left out: a killed run left it, or
-    another process is writing it. With `mend` it is cut off, for who goes on with the file."""
-    try:
-        if not file.exists():
-            return []
-        if file.suffix == ".gz":
-            return [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
-        text = file.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if whole != text and mend:
-            os.truncate(file, len(whole))
-        return [json.loads(line) for line in whole.splitlines()]
-    except (OSError, EOFError, ValueError) as error:
-        raise OutputError(f"cannot go on from {file} ({error}): move it away or choose another --out") from None

@@ -22,26 +22,6 @@ from homunculus.structures import Allocation, PackedAllocation
 MATES = 8
 
 
-def look_together(
-    model: CompactVLM,
-    images: Shaped[Tensor, "b 3 h w"],
-    density: Float[Tensor, "b dh dw"],
-    budget: int,
-    allocator: str,
-    **options: Any,
-) -> tuple[Padded, list[Allocation]]:
-    """The budget of all images together spent on them, and the cells that each got.
-
-    >>> from homunculus.model.config import tiny
-    >>> images, density = torch.rand(2, 3, 256, 256), torch.rand(2, 16, 16)
-    >>> tokens, cells = look_together(CompactVLM(tiny()), images, density, 64, "token-bank")
-    >>> sum(tokens.counts), [own.budget for own in cells] == list(tokens.counts)
-    (128, True)
-    """
-    own = allocated_together(model, images, density, budget, allocator, **options)
-    return padded_cells(images, own), own
-
-
 def allocated_together(
     model: CompactVLM,
     images: Shaped[Tensor, "b 3 h w"],
@@ -50,7 +30,14 @@ def allocated_together(
     allocator: str,
     **options: Any,
 ) -> list[Allocation]:
-    """The cells that each image got of the budget of all."""
+    """The cells that each image gets of the budget of all.
+
+    >>> from homunculus.model.config import tiny
+    >>> images, density = torch.rand(2, 3, 256, 256), torch.rand(2, 16, 16)
+    >>> cells = allocated_together(CompactVLM(tiny()), images, density, 64, "token-bank")
+    >>> sum(own.budget for own in cells), padded_cells(images, cells).counts == tuple(own.budget for own in cells)
+    (128, True)
+    """
     view = view_of(images, density, budget, allocator, leaf=model.config.leaf)
     packed = allocate_view(view, budget, allocator, **options)
     if not isinstance(packed, PackedAllocation):

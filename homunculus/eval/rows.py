@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from homunculus.errors import OutputError
-from homunculus.eval.legibility import read_rows
+from homunculus.eval.lines import read_rows
 from homunculus.eval.plans import Plan
 
 Row = dict[str, Any]

@@ -21,6 +21,7 @@ from homunculus.eval.answers import SEGMENTED, Chunk, Densities, answered
 from homunculus.eval.drawing import AHEAD, EACH, Ahead, Asked, Draw, Drawn, Pictures, drawers, to_ask
 from homunculus.eval.packed import MATES
 from homunculus.eval.plans import Plan, weights_key
+from homunculus.eval.relevances import LEAF
 from homunculus.eval.rows import Kept, Row
 from homunculus.geometry import Size
 from homunculus.model.looking import BUDGETS
@@ -31,7 +32,6 @@ Tick = Callable[[Plan, int], None]  # of a plan so many more questions are done
 
 GROUP = MATES // EACH  # images whose questions share a budget, where a method has one for several
 MOST = 512  # questions of a batch
-LEAF = 16
 
 
 def without_repeats(plans: Iterable[Plan]) -> list[Plan]:

@@ -58,7 +58,6 @@ class Tuning:
     def __post_init__(self) -> None:
         if self.batch < EACH or self.batch % EACH or self.samples < self.batch:
             raise ModelError(f"a batch is a multiple of {EACH} samples, and there is at least one: got {self}")
-
         if self.seconds is not None and not 0 < self.seconds < math.inf:
             raise ModelError(f"readers are tuned for some seconds above 0, got {self.seconds}")
 
@@ -148,16 +147,17 @@ class OwnTokens:
             return model.decoder.remember(model.encoder(tokens.patches, cells), cells)
         stage = stage_of(peer)
         if stage == "batch":
-            counts = variable.counts_of(density)
+            counts = variable.counts_of(density, **self.how)
             own = variable.padded(
                 images.repeat_interleave(samples.each, 0), density, counts, leaf=leaf, dtype=self.dtype
             )
             return variable.remember_padded(model, own)
         if stage == "combined":
-            shown = images.repeat_interleave(samples.each, 0)
-            return combined.remember_combined(
-                model, shown, density, samples.question, self.plan.budget or combined.CELLS
-            )
+            shares = {
+                name: self.how[name] for name in ("merged", "shown") if name in self.how
+            }  # others are for writing
+            whole, count = images.repeat_interleave(samples.each, 0), self.plan.budget or combined.CELLS
+            return combined.remember_combined(model, whole, density, samples.question, count, **shares)
         if stage == "features":
             return self._reduced(get_peer(peer), samples, density)
         seen = for_each(self._seen(samples), samples.each)

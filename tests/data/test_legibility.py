@@ -18,9 +18,10 @@ from homunculus.errors import AllocatorError, DataError, OutputError
 from homunculus.eval import judge
 from homunculus.eval import legibility as benchmark
 from homunculus.eval.judge import legibility, plain
-from homunculus.eval.legibility import FULL, Arm, Plan, look, read_rows, run
+from homunculus.eval.legibility import FULL, Arm, Plan, look, run
 from homunculus.eval.legibility_figure import draw
 from homunculus.eval.legibility_table import summarise, to_cells, to_csv, to_markdown
+from homunculus.eval.lines import read_rows
 from homunculus.eval.statistics import interval
 
 texts = st.text(max_size=20)

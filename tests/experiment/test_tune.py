@@ -77,6 +77,20 @@ def test_what_is_learnt_from_is_what_is_answered_from(model, pool, method):
     assert written.letters.equal(read.written.letters)
 
 
+def test_options_of_a_method_are_what_its_reader_learns_from(model, pool):
+    samples = pool.draw(EACH, 0, EACH)
+    density = torch.rand(EACH, SIDE // 16, SIDE // 16, generator=torch.Generator().manual_seed(0))
+
+    def shown(method, **how):
+        plan = replace(plan_of(method), how=how)
+        with torch.no_grad():
+            return OwnTokens(model, [pool], plan, EACH).memory(samples, density, 0).counts
+
+    assert shown("peers/variable", thresholds=(1e9,), counts=(64, 100)) == (64, 64)
+    assert shown("peers/combined")[0] == 100 and shown("peers/combined", merged=0.5, rate=0.1)[0] == 75
+    assert min(shown("peers/fastv", shown=90)) == 90 > min(shown("peers/fastv"))
+
+
 def test_only_the_reader_changes(model, pool):
     before = copy.deepcopy(model.state_dict())
     other, about = tuned(model, plan_of("topk"), [pool], FEW)

@@ -1,0 +1,26 @@
+"""Files of JSON lines, which runs append to and go on with."""
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from homunculus.errors import OutputError
+
+
+def read_rows(file: Path, mend: bool = True) -> list[dict[str, Any]]:
+    """The rows of a file, which may be packed (.gz). A line that is unfinished is left out: a killed run left it, or
+    another process is writing it. With `mend` it is cut off, for who goes on with the file."""
+    try:
+        if not file.exists():
+            return []
+        if file.suffix == ".gz":
+            return [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
+        text = file.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole != text and mend:
+            os.truncate(file, len(whole))
+        return [json.loads(line) for line in whole.splitlines()]
+    except (OSError, EOFError, ValueError) as error:
+        raise OutputError(f"cannot go on from {file} ({error}): move it away or choose another --out") from None
