@@ -47,6 +47,7 @@ class Phase:
     readings: float = 0.0  # steps in which texts are read that only relevance points at
     reach: float = 1.0  # of these the shortest, this share of them
     enlarged: Mapping[int, float] = field(default_factory=lambda: {1: 1.0})  # how many times, before cells are cut
+    aside: "Phase | None" = None  # shown instead in its share of these steps
 
 
 @dataclass(frozen=True)
@@ -73,17 +74,20 @@ MIX = Phase(
     readings=0.2,
     enlarged=SIZES,
 )
-SETTLE = Phase(
-    0.2, {150: 1.0, 273: 8.0, 512: 1.0}, ALL, {"corrupted": 0.2, "predicted": 0.8}, untold=0.1, enlarged=SIZES
+WHOLE = Phase(  # every leaf; often nothing told, as by others
+    0.2, {4096: 1.0}, {"uniform": 1.0}, {"corrupted": 0.3, "predicted": 0.7}, untold=0.4
 )
-WHOLE = Phase(  # every leaf, and now and then fewer, so that these are not unlearned; often nothing told, as by others
+SETTLE = Phase(  # as it will be used; every leaf in between: by themselves they made a reader unlearn 273 cells
     1.0,
-    {4096: 0.75, 273: 0.25},
-    {"uniform": 0.4, "foveated-pyramid": 0.6},
-    {"corrupted": 0.3, "predicted": 0.7},
-    untold=0.4,
+    {150: 1.0, 273: 8.0, 512: 1.0},
+    ALL,
+    {"corrupted": 0.2, "predicted": 0.8},
+    untold=0.1,
+    readings=0.2,
+    enlarged=SIZES,
+    aside=WHOLE,
 )
-READING = (BEGIN, LEARN, MIX, SETTLE)
+READING = (BEGIN, LEARN, MIX)
 
 
 def showing(phases: Sequence[Phase], steps: int, step: int, seed: int = 0) -> Showing:
@@ -100,6 +104,8 @@ def showing(phases: Sequence[Phase], steps: int, step: int, seed: int = 0) -> Sh
             break
         place -= candidate.share
     dice = random.Random(f"{seed} {step}")
+    if phase.aside is not None and dice.random() < phase.aside.share:
+        phase = phase.aside
     budget, allocator = _drawn(phase.budgets, dice), _drawn(phase.allocators, dice)
     relevance = _drawn(phase.relevance, dice)
     reads = dice.random() < phase.readings

@@ -37,6 +37,7 @@ from homunculus.train.score import Scoring
 
 FAMILIES = {"documents": 0.6, "scenes": 0.2, "scene-text": 0.2}
 WITH_DRILLS = {"documents": 0.4, "drills": 0.3, "scenes": 0.15, "scene-text": 0.15}
+MORE_DRILLS = {"documents": 0.3, "drills": 0.42, "scenes": 0.13, "scene-text": 0.15}
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,6 @@ class Stage:
     settings: Settings
     phases: tuple[Phase, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)  # of the stage's loss
-
-
-# Some 16 800 samples of 4096 leaves, and 44 800 of 273 cells between them.
-EVERY_LEAF = Stage(
-    "whole", "read", Settings(700, rate=3e-4, warmup=50), (WHOLE,), {"tokens": 32 * 4096, "augment": 0.5}
-)
 
 
 @dataclass(frozen=True)
@@ -76,15 +71,20 @@ class Recipe:
     parts: int | None = None  # of which each has a batch at every step; None is one for each process
 
 
+def _settle(steps: int) -> Stage:
+    """The reader as it will be used; of every leaf 32 pages in each fifth step."""
+    return Stage("settle", "read", Settings(steps, rate=5e-4, warmup=100), (SETTLE,), {"augment": 0.5})
+
+
 def speedrun() -> Recipe:
     """The model we ship, on one H200."""
     return Recipe(
         small(),
         (
             Stage("letters", "pretrain", Settings(1300, rate=1e-3), options={"batch": 384, "augment": 0.34}),
-            Stage("score", "score", Settings(4200, rate=1e-3), options={"augment": 0.5}),
-            Stage("read", "read", Settings(6500, rate=8e-4, warmup=300), READING, {"augment": 0.5}),
-            EVERY_LEAF,
+            Stage("score", "score", Settings(3400, rate=1e-3), options={"augment": 0.5}),
+            Stage("read", "read", Settings(3700, rate=8e-4, warmup=300), READING, {"augment": 0.5}),
+            _settle(2500),
         ),
         families=WITH_DRILLS,
         first=1024,
@@ -95,14 +95,14 @@ def speedrun() -> Recipe:
 
 def longer() -> Recipe:
     """More of the same, from the weights of a speedrun."""
-    phases = (replace(LEARN, share=0.3), replace(MIX, share=0.35), replace(SETTLE, share=0.35))
     return replace(
         speedrun(),
         stages=(
             Stage("score", "score", Settings(3000, rate=8e-4), options={"augment": 0.5}),
-            Stage("read", "read", Settings(3000, rate=6e-4, warmup=200), phases, {"augment": 0.5}),
-            EVERY_LEAF,
+            Stage("read", "read", Settings(2000, rate=6e-4, warmup=200), (LEARN, MIX), {"augment": 0.5}),
+            _settle(3000),
         ),
+        families=MORE_DRILLS,
         check_every=2000,
         seed=1,
         continues=True,
@@ -117,7 +117,7 @@ def together() -> Recipe:
         speedrun(),
         stages=(
             Stage("joint", "joint", Settings(600, rate=1e-4, warmup=100), (asked,), both),
-            EVERY_LEAF,
+            _settle(2500),
         ),
         seed=2,
         continues=True,
