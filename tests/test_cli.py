@@ -68,7 +68,7 @@ def test_fixations_by_option(photo, tmp_path):
 
 
 def test_what_had_no_effect_is_said(photo, tmp_path):
-    assert "nowhere: the question names no place" in run("look", photo, "What is the total?", cwd=tmp_path).stdout
+    assert "none: the question names no place" in run("look", photo, "What is the total?", cwd=tmp_path).stdout
     done = run("look", photo, "--fixation", "5,5", "--allocator", "stratified", cwd=tmp_path)
     assert "5, 5 (not used by stratified)" in done.stdout
 

@@ -1,6 +1,6 @@
 """The geometry of looking: how large a cell may be at which distance from the gaze, and how far the image reaches.
 
-The law is s(e) = max(finest, k (e + e0)): acuity falls linearly with eccentricity, and no cell is finer than a leaf.
+The law is s(e) = max(finest, k (e + e0)): acuity falls linearly with eccentricity, down to a leaf.
 Its integrals are closed forms, and k is solved for, so that the cells 1/s^2 over the whole image are exactly the
 budget. An image is star-shaped about a gaze inside it, so in polar coordinates it is one number for each direction.
 All lengths here are pixels of the original image; directions are radians, clockwise as seen, since y is down.

@@ -214,7 +214,7 @@ def print_summary(report: dict[str, Any]) -> None:
         x, y = report["cortex"]["gaze"]
         gaze = f"{x:.0f}, {y:.0f}: the peak of relevance"
     elif not report["fixations"]:
-        gaze = "nowhere: the question names no place" if report["question"] else "nowhere"
+        gaze = "none: the question names no place" if report["question"] else "none given"
     else:
         gaze = "; ".join(f"{x:.0f}, {y:.0f}" for x, y in report["fixations"][:6])
         gaze += "; ..." if len(report["fixations"]) > 6 else ""
