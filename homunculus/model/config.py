@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from homunculus.errors import ModelError
+from homunculus.model.rotary import POSITIONS
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Config:
     scorer_heads: int = 5
     scorer_blocks: int = 4
     question_layers: int = 2
+    positions: str = "level-x-y"  # how cells say where they are: see rotary.POSITIONS
 
     def __post_init__(self) -> None:
         for width, heads in ((self.width, self.heads), (self.scorer_width, self.scorer_heads)):
@@ -32,6 +34,8 @@ class Config:
             raise ModelError(f"heads of {self.width // self.heads} channels are too small: give at least 8 to each")
         if self.leaf % 8:
             raise ModelError(f"a leaf of {self.leaf} pixels cannot be halved three times: give a multiple of 8")
+        if self.positions not in POSITIONS:
+            raise ModelError(f"no positions '{self.positions}': choose {', '.join(POSITIONS)}")
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

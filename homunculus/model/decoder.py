@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from homunculus.model.blocks import MLP, Attention, Norm, attend
 from homunculus.model.config import Config
 from homunculus.model.encoder import Cells
-from homunculus.model.rotary import Turns, turns
+from homunculus.model.rotary import POSITIONS, Turns, turns
 from homunculus.model.tokenizer import BOS, EOS, FIRST_PIECE, PAD
 
 
@@ -80,6 +80,7 @@ class Decoder(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.heads = config.heads
+        self.turns = POSITIONS[config.positions]  # of what is seen; text is turned alike in all of them
         self.embedding = nn.Embedding(config.vocabulary, config.width)
         nn.init.normal_(self.embedding.weight, std=config.width**-0.5)  # it is the head as well
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.decoder_layers))
@@ -87,7 +88,7 @@ class Decoder(nn.Module):
 
     def remember(self, features: Float[Tensor, "b n c"], cells: Cells) -> Memory:
         """Keys and values of the features, for every layer."""
-        where = turns(cells.places, features.shape[-1] // self.heads)
+        where = self.turns(cells.places, features.shape[-1] // self.heads)
         layers = cast(Iterable[Layer], self.layers)
         return Memory(tuple(layer.attention.keys_values(features, where) for layer in layers))
 

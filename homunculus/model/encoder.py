@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from homunculus.model.blocks import Block, Norm
 from homunculus.model.config import Config
-from homunculus.model.rotary import turns
+from homunculus.model.rotary import POSITIONS
 from homunculus.structures import Allocation
 
 WEIGHT_RANGE = 6.0  # doublings of the mean density that are told apart, up and down
+LEVELS = 12  # that have an embedding, where levels are embedded
 
 
 class Cells(NamedTuple):
@@ -65,6 +66,9 @@ class Encoder(nn.Module):
         self.cell_embedding = nn.Linear(6, config.width)  # level, weight, whether it is told, form
         self.blocks = nn.ModuleList(Block(config.width, config.heads) for _ in range(config.encoder_layers))
         self.norm = Norm(config.width)
+        self.turns = POSITIONS[config.positions]
+        embedded = config.positions == "embedded-level"  # zeros, so that all else begins as in any other model
+        self.level_embedding = nn.Parameter(torch.zeros(LEVELS, config.width)) if embedded else None
 
     def forward(
         self, patches: Float[Tensor, "b n 3 leaf leaf"], cells: Cells, real: Bool[Tensor, "b n"] | None = None
@@ -78,8 +82,21 @@ class Encoder(nn.Module):
         )
         known = torch.stack(about, dim=-1).to(patches.dtype)
         x = self.patch_embedding(patches.flatten(2) * 4 - 2) + self.cell_embedding(known)
-        where = turns(cells.places, x.shape[-1] // self.heads)
+        if self.level_embedding is not None:
+            x = x + embedded_levels(cells.places[..., 0], self.level_embedding)
+        where = self.turns(cells.places, x.shape[-1] // self.heads)
         mask = None if real is None else real[:, None, None]  # nobody looks at padding
         for block in self.blocks:
             x = block(x, where, mask)
         return self.norm(x)
+
+
+def embedded_levels(levels: Float[Tensor, "b n"], table: Float[Tensor, "levels c"]) -> Float[Tensor, "b n c"]:
+    """The rows of a table at levels; between two whole levels, between their rows.
+
+    >>> embedded_levels(torch.tensor([[0.0, 1.25, 9.0]]), torch.tensor([[0.0], [1.0], [3.0]])).flatten().tolist()
+    [0.0, 1.5, 3.0]
+    """
+    known = torch.arange(len(table), device=levels.device)
+    apart = levels.clamp(0, len(table) - 1)[..., None] - known
+    return (1 - apart.abs()).clamp_min(0).to(table.dtype) @ table

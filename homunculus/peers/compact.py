@@ -17,7 +17,7 @@ from homunculus.geometry import Size
 from homunculus.model.blocks import Block
 from homunculus.model.decoder import Memory
 from homunculus.model.encoder import Cells, Encoder, cells_of
-from homunculus.model.rotary import Turns, turns
+from homunculus.model.rotary import Turns
 from homunculus.model.vlm import CompactVLM
 from homunculus.peers.layers import LAYER_PEERS, remember_reduced
 from homunculus.peers.registry import get_peer
@@ -71,7 +71,7 @@ def seen_cells(
     """Patches of any cells, encoded. Of what is told of them only the features have gradients: the rest chooses."""
     features, before = encoded(model.encoder, patches.to(model.encoder.norm.weight.dtype), cells)
     with torch.no_grad():
-        where = turns(cells.places, features.shape[-1] // model.encoder.heads)
+        where = model.encoder.turns(cells.places, features.shape[-1] // model.encoder.heads)
         first, last = (cast(Block, model.encoder.blocks[place]) for place in (0, -1))
         key, _ = last.attention.keys_values(last.norm(before[-1]), None)
         late = early = torch.zeros(len(features), 0, device=features.device)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from homunculus.errors import BudgetError
 from homunculus.model.decoder import Decoder, Layer, Memory, beside, sight, text_turns
-from homunculus.model.rotary import Turns, turns
+from homunculus.model.rotary import Turns
 from homunculus.model.tokenizer import BOS, PAD
 from homunculus.peers.likeness import top, unit
 from homunculus.peers.merging import nearest_kept, themselves, weighted_mean
@@ -164,7 +164,7 @@ def remember_reduced(
     x, remembered = decoder.embedding(text).detach(), []
     for number, module in enumerate(decoder.layers):
         layer = cast(Layer, module)
-        seen = layer.attention.keys_values(features, turns(places, head))
+        seen = layer.attention.keys_values(features, decoder.turns(places, head))
         remembered.append(seen)
         mask = beside(seen[0].shape[2], sees)
         if number + 1 < len(counts) and counts[number + 1] < counts[number]:

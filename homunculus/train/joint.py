@@ -18,6 +18,9 @@ to the true region for more questions than a hard one.
 
 The true region stays part of the loss, so that a scorer that serves the reader does not forget what it knew. Stage 2b
 freezes the reader, which then is a fixed judge of where looking pays; stage 4 freezes nothing.
+
+What is asked for is all that a scorer is taught to find. With `coverage` it pays as well for every region of the image
+into which none of its best leaves falls, so that a top-k of them leaves fewer places out.
 """
 
 from collections.abc import Sequence
@@ -30,7 +33,7 @@ from torch import Tensor, nn
 
 from homunculus.allocation import DEFAULT, HierarchicalAllocator
 from homunculus.allocation.hierarchical import foveated_density
-from homunculus.allocation.relaxed import exponential
+from homunculus.allocation.relaxed import coverage_penalty, exponential, relaxed_topk
 from homunculus.allocation.soft import SoftCells
 from homunculus.allocation.tree import Tree, tree_level, tree_over
 from homunculus.density import resample_mass
@@ -127,6 +130,21 @@ def seen(
     return faded(tokens.patches, probability, sight), cells_of(replace(allocation, scores=masses.float()))
 
 
+# ------------------------------------------------------------------------------------------------------------- coverage
+
+
+def empty_share(scores: Float[Tensor, "b gh gw"], budget: int, temperature: float) -> Float[Tensor, ""]:
+    """The expected share of the 8 x 8 regions of an image that a relaxed top-k of its leaves leaves empty.
+
+    >>> tilted = torch.arange(256.0).view(1, 16, 16)  # the best 64 leaves are the last four rows: two of regions
+    >>> round(empty_share(tilted, 64, temperature=0.1).item(), 3), round(empty_share(0 * tilted, 64, 0.1).item(), 3)
+    (0.75, 0.316)
+    """
+    flat = scores.float().flatten(1)
+    chosen = relaxed_topk(flat, min(budget, flat.shape[1]), temperature)
+    return coverage_penalty(chosen.view(scores.shape)).mean()
+
+
 # ------------------------------------------------------------------------------------------------------------ the stage
 
 
@@ -135,7 +153,8 @@ class Joint(Reading):
     the true region and of the places of the question's words.
 
     `temperature`, of log-mass, falls from the first value to the second. Steps with other methods than the default
-    teach the reader, and the scorer by the region alone: their choices have no relaxed form here.
+    teach the reader, and the scorer by the region alone: their choices have no relaxed form here. `coverage` times the
+    share of regions that a top-k would leave empty is added.
     """
 
     def __init__(
@@ -149,12 +168,14 @@ class Joint(Reading):
         supervised: float = 0.5,
         sight: Sight = "soft",
         temperature: tuple[float, float] = (1.0, 0.3),
+        coverage: float = 0.0,
         tokens: int = 256 * 273,  # one group of images with their questions
         **options: Any,
     ) -> None:
-        check(phases, frozen, supervised, sight)
+        check(phases, frozen, supervised, sight, coverage)
         super().__init__(model, pools, phases, steps, tokens=tokens, **options)
         self.frozen, self.supervised, self.sight, self.temperature = frozen, supervised, sight, temperature
+        self.coverage = coverage
 
     def trained(self) -> list[nn.Parameter]:
         """What this stage may change."""
@@ -169,13 +190,14 @@ class Joint(Reading):
         naming, found["named"] = names_loss(names, on_leaves(samples.anchors, samples, grid))
 
         density = as_density(scores)
+        temperature = exponential(step, self.steps, *self.temperature)
         with torch.no_grad():
             leaf = self.model.config.leaf
             how: dict[str, Any] = {"leaf": leaf, "seed": step, "dtype": self.dtype}
             images = enlarged(samples.images, shown.enlarged)
             tokens = look(images, density, shown.budget, shown.allocator, **how)
         if shown.allocator == DEFAULT:
-            patches, cells = seen(tokens, density, exponential(step, self.steps, *self.temperature), self.sight)
+            patches, cells = seen(tokens, density, temperature, self.sight)
         else:
             patches, cells = tokens.patches, cells_of(rectangular(tokens.allocation))
         cells = untold(cells, shown.untold, step)
@@ -185,16 +207,22 @@ class Joint(Reading):
         answered, read = answer_loss(logits, samples.answer)
         losses = {"answer_loss": answered.detach(), "scorer_loss": region.detach(), "names_loss": naming.detach()}
         about = {"samples": float(len(density)), "waited": waited}
-        return answered + self.supervised * (region + NAMES * naming), read | found | losses | about
+        loss = answered + self.supervised * (region + NAMES * naming)
+        if self.coverage:
+            empty = empty_share(scores, shown.budget, temperature)
+            loss, losses["empty"] = loss + self.coverage * empty, empty.detach()
+        return loss, read | found | losses | about
 
 
-def check(phases: Sequence[Phase], frozen: str, supervised: float, sight: str) -> None:
+def check(phases: Sequence[Phase], frozen: str, supervised: float, sight: str, coverage: float = 0.0) -> None:
     """Refuse what leaves the scorer nothing to learn from."""
     for name, value, known in (("frozen", frozen, Frozen), ("sight", sight, Sight)):
         if value not in get_args(known):
             raise ModelError(f"no {name} '{value}': choose {' or '.join(get_args(known))}")
     if not supervised >= 0:
         raise ModelError(f"supervised is a weight of the region's loss, at least 0, got {supervised}")
+    if not coverage >= 0:
+        raise ModelError(f"coverage is a weight of the regions left empty, at least 0, got {coverage}")
     for phase in phases:
         if {name for name, weight in phase.relevance.items() if weight > 0} != {"predicted"} or phase.readings > 0:
             raise ModelError(

@@ -2,11 +2,14 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from homunculus.errors import ModelError
 from homunculus.model.config import PRESETS, Config, small, tiny
+from homunculus.model.encoder import LEVELS
+from homunculus.model.rotary import POSITIONS
 from homunculus.model.vlm import CompactVLM
 from tests.model.tiny import TOKENIZER
 
@@ -26,12 +29,27 @@ def test_a_config_survives_json(preset):
         ({"width": 36, "heads": 6}, "heads of 6 channels are too small"),
         ({"leaf": 14}, "leaf of 14 pixels"),
         ({"leaf": 4}, "leaf of 4 pixels"),
+        ({"positions": "polar"}, "no positions 'polar': choose level-x-y, embedded-level, log-polar"),
     ],
 )
 def test_impossible_shapes_are_refused(settings, message):
     with pytest.raises(ModelError, match=message) as caught:
         Config(**settings)
     assert "\n" not in str(caught.value)
+
+
+def test_a_config_from_before_there_were_positions_has_the_default():
+    before = {name: value for name, value in small().as_dict().items() if name != "positions"}
+    assert Config.from_dict(before) == small() and small().positions == "level-x-y"
+
+
+def test_positions_cost_no_parameters_but_an_embedding_of_levels():
+    count = {
+        name: sum(p.numel() for p in CompactVLM(replace(tiny(), positions=name), TOKENIZER).parameters())
+        for name in POSITIONS
+    }
+    plain = sum(p.numel() for p in CompactVLM(tiny(), TOKENIZER).parameters())
+    assert count == {"level-x-y": plain, "embedded-level": plain + LEVELS * tiny().width, "log-polar": plain}
 
 
 def test_unknown_settings_are_refused():

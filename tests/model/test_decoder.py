@@ -1,5 +1,7 @@
 """The decoder: what may look at what, and that writing with kept keys is the same as reading everything anew."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -121,6 +123,24 @@ def test_order_of_cells_means_nothing_and_their_places_do(decoder):
         assert not close(decoder(decoder.remember(features, moved), question, answer), before, 1e-3)
     swapped = cells._replace(places=cells.places[..., [0, 2, 1, 3]])
     assert not close(decoder(decoder.remember(features, swapped), question, answer), before, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("positions", "matter"),
+    [("level-x-y", {0, 1, 2}), ("embedded-level", {1, 2}), ("log-polar", set())],
+)
+def test_text_sees_cells_by_the_positions_of_the_model(positions, matter):
+    """Which shifts of all cells it notices; about the gaze a shift is none, and another distance from it is."""
+    torch.manual_seed(3)
+    decoder = Decoder(replace(tiny(), positions=positions))
+    features, cells = pictures()
+    question, answer = questions(), answers()
+    before = decoder(decoder.remember(features, cells), question, answer)
+    for axis in range(3):
+        moved = cells._replace(places=cells.places + torch.eye(4)[axis])
+        assert close(decoder(decoder.remember(features, moved), question, answer), before, 1e-3) == (axis not in matter)
+    wider = cells._replace(places=cells.places * torch.tensor([1.0, 1.5, 1.5, 1.0]))
+    assert not close(decoder(decoder.remember(features, wider), question, answer), before, 1e-3)
 
 
 def test_word_order_matters(decoder):

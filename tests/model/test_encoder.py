@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import homunculus
 from homunculus.model.config import tiny
-from homunculus.model.encoder import WEIGHT_RANGE, Cells, Encoder, cells_of
+from homunculus.model.encoder import LEVELS, WEIGHT_RANGE, Cells, Encoder, cells_of, embedded_levels
+from homunculus.model.rotary import POSITIONS
 from homunculus.model.vlm import look
 from homunculus.structures import Allocation
 from tests.model.tiny import NeverWaits, close, tokens
@@ -227,3 +228,87 @@ def test_the_host_never_waits(encoder):
     encoder.to("meta")
     with NeverWaits():
         assert encoder(torch.zeros(2, 9, 3, 16, 16, device="meta"), cells).shape == (2, 9, 32)
+
+
+# ------------------------------------------------------------------------------------------------------------ positions
+
+
+def encoder_by(positions):
+    torch.manual_seed(1)
+    return Encoder(replace(tiny(), positions=positions))
+
+
+def test_only_embedded_levels_have_parameters_of_their_own():
+    """And everything else begins the same, so that nothing but positions is compared."""
+    plain = Encoder(tiny()).state_dict().keys()
+    weights = {name: encoder_by(name).state_dict() for name in POSITIONS}
+    table = weights["embedded-level"].pop("level_embedding")
+    assert table.shape == (LEVELS, 32) and (table == 0).all()
+    for own in weights.values():
+        assert own.keys() == plain
+        assert all(torch.equal(own[name], weights["level-x-y"][name]) for name in plain)
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_whatever_the_positions(name, seen):
+    """Order and where the image begins mean nothing, where cells lie to each other does; each way is another."""
+    encoder, (patches, cells) = encoder_by(name), seen
+    features, order = encoder(patches, cells), torch.randperm(64)
+    shuffled = encoder(patches[:, order], Cells(*(known[:, order] for known in cells)))
+    assert close(shuffled, features[:, order], 1e-4)
+    moved = cells._replace(places=cells.places + torch.tensor([0.0, 37.0, 11.5, 0.0]))
+    assert close(encoder(patches, moved), features, 1e-3)
+    swapped = cells._replace(
+        places=cells.places[:, order] * torch.tensor([0.0, 1, 1, 1]) + cells.places * torch.eye(4)[0]
+    )
+    assert not close(encoder(patches, swapped), features, 1e-3)
+    for other in POSITIONS.keys() - {name}:
+        assert not close(encoder_by(other)(patches, cells), features, 1e-3)
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_padding_means_nothing_to_any_positions(name, seen):
+    encoder, (patches, cells) = encoder_by(name), seen
+    more = Cells(*(torch.cat((known, torch.zeros_like(known[:, :6])), dim=1) for known in cells))
+    real = torch.arange(70).expand(2, -1) < 64
+    padded = encoder(torch.cat((patches, patches[:, :6]), dim=1), more, real)
+    assert close(padded[:, :64], encoder(patches, cells), 1e-4)
+
+
+def test_levels_are_embedded_between_their_rows():
+    table = torch.randn(5, 3)
+    levels = torch.tensor([[-0.5, 0.0, 2.0, 2.25, 3.5, 4.0, 7.0]])
+    rows = [
+        table[0],
+        table[0],
+        table[2],
+        0.75 * table[2] + 0.25 * table[3],
+        (table[3] + table[4]) / 2,
+        table[4],
+        table[4],
+    ]
+    assert torch.allclose(embedded_levels(levels, table)[0], torch.stack(rows))
+
+
+def test_an_embedding_of_levels_is_learned(seen):
+    encoder, (patches, cells) = encoder_by("embedded-level"), seen
+    before = encoder(patches, cells)
+    (before @ torch.randn(32)).square().sum().backward()
+    met = cells.places[..., 0].unique().long().tolist()
+    moved = encoder.level_embedding.grad.norm(dim=1)
+    assert len(met) > 1 and (moved[met] > 0).all() and moved.sum() == moved[met].sum()  # of the levels that were there
+    with torch.no_grad():
+        encoder.level_embedding += torch.randn(LEVELS, 32)
+    assert not close(encoder(patches, cells), before, 1e-2)
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_every_way_goes_with_autocast_and_waits_for_nothing(name, seen):
+    encoder, (patches, cells) = encoder_by(name), seen
+    with torch.autocast("cpu", torch.bfloat16):
+        features = encoder(patches.bfloat16(), cells)
+    assert close(features.float(), encoder(patches, cells), 0.05)
+    nothing = Cells(*(torch.zeros(2, 9, *last, device="meta") for last in ((4,), (), (3,))))
+    encoder.to("meta")
+    with NeverWaits():
+        assert encoder(torch.zeros(2, 9, 3, 16, 16, device="meta"), nothing).shape == (2, 9, 32)

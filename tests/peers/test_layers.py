@@ -10,6 +10,7 @@ from homunculus.errors import BudgetError
 from homunculus.model.config import Config
 from homunculus.model.decoder import Decoder, Memory, text_turns
 from homunculus.model.encoder import Cells
+from homunculus.model.rotary import POSITIONS
 from homunculus.model.tokenizer import EOS, PAD
 from homunculus.peers.layers import (
     LAYER_PEERS,
@@ -29,14 +30,19 @@ ASKED = ("What is the total?", "Who?", "Read the line below the seal, please.")
 peer_names = pytest.mark.parametrize("name", list(LAYER_PEERS))
 
 
-@pytest.fixture(scope="module")
-def decoder() -> Decoder:
+def loud(**options: str) -> Decoder:
+    """A decoder to which it matters what it is shown."""
     torch.manual_seed(4)
-    made = Decoder(Config(width=32, heads=2, decoder_layers=3)).eval().requires_grad_(False)
-    for layer in made.layers:  # loud, so that what is shown matters
+    made = Decoder(Config(width=32, heads=2, decoder_layers=3, **options)).eval().requires_grad_(False)
+    for layer in made.layers:
         layer.attention.out.weight.data *= 8
         layer.attention.query.weight.data *= 4
     return made
+
+
+@pytest.fixture(scope="module")
+def decoder() -> Decoder:
+    return loud()
 
 
 def images(batch: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -75,8 +81,9 @@ def test_what_cannot_be_is_refused(schedule):
 
 
 @peer_names
-def test_with_room_for_all_nothing_changes(decoder, name):
-    features, places = images()
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_with_room_for_all_nothing_changes(positions, name):
+    decoder, (features, places) = loud(positions=positions), images()
     memory = remember_reduced(decoder, features, places, questions(*ASKED), LAYER_PEERS[name], TOKENS)
     whole = decoder.remember(features, Cells(places, places[..., 0], places[..., :3]))
     assert all(torch.equal(a, b) for ours, theirs in zip(memory.layers, whole.layers, strict=True)

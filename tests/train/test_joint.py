@@ -370,6 +370,8 @@ def test_other_methods_teach_the_reader(scenes, allocator):
         (SHOWN, {"frozen": "scorer"}, "no frozen 'scorer': choose reader or nothing"),
         (SHOWN, {"sight": "blurred"}, "no sight 'blurred': choose soft or hard"),
         (SHOWN, {"supervised": -1.0}, "at least 0, got -1.0"),
+        (SHOWN, {"coverage": -0.1}, "coverage is a weight of the regions left empty, at least 0, got -0.1"),
+        (SHOWN, {"coverage": math.nan}, "coverage is a weight"),
         (replace(SHOWN, relevance={"predicted": 1.0, "true": 1.0}), {}, "give phases relevance="),
         (replace(SHOWN, readings=0.1), {}, "readings=0"),
         (replace(SHOWN, allocators={"foveated-pyramid": 1.0, "topk": 1.0}), {}, "leave topk out"),
