@@ -17,19 +17,26 @@ def report(
     markdown: Annotated[Path | None, typer.Option(help="Write the same tables and sentences as Markdown too.")] = None,
     examples: Annotated[bool, typer.Option(help="Show wins and losses; the images are drawn anew.")] = True,
     weights: Annotated[Path | None, typer.Option(help="Whose relevance the examples show (default: shipped).")] = None,
+    legibility: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The rows.jsonl of `homunculus bench legibility`, for a table of it."),
+    ] = None,
 ) -> None:
     """Write what was measured as one page: the decision, the predictions, every table and curve."""
     from homunculus.eval.rows import Kept
     from homunculus.report.blocks import to_markdown
     from homunculus.report.decision import deciding_arm
+    from homunculus.report.legible import read_legibility
     from homunculus.report.page import document, to_page
     from homunculus.report.sheet import Sheet
 
-    check_places(rows, [out, *([markdown] if markdown else [])])
+    check_places(rows, [out, *([markdown] if markdown else [])], legibility)
+    read = None if legibility is None else read_legibility(legibility)
     sheet = Sheet([Kept(file, process=None) for file in rows])
     shown = example_blocks(deciding_arm(sheet), weights) if examples else []
     command = f"homunculus report {' '.join(file.name for file in rows)} --out {out.name}"
-    blocks = document(sheet, shown, command)
+    command += "" if legibility is None else f" --legibility {legibility.name}"
+    blocks = document(sheet, shown, command, read)
     write_whole(out, to_page(blocks).encode())
     if markdown is not None:
         write_whole(markdown, to_markdown(blocks).encode())
@@ -49,7 +56,7 @@ def example_blocks(arm: Any, weights: Path | None) -> list[Any]:
     return example_sections(arm, model, any(way.weights == own for way in arm.ways()))
 
 
-def check_places(rows: list[Path], outs: list[Path]) -> None:
+def check_places(rows: list[Path], outs: list[Path], legibility: Path | None = None) -> None:
     """Refuse what cannot be read or written before any work is done."""
     for file in rows:
         if not file.is_file():
@@ -59,5 +66,6 @@ def check_places(rows: list[Path], outs: list[Path]) -> None:
             raise OutputError(f"{out} is a directory: give the name of a file in it")
         if not out.parent.is_dir():
             raise OutputError(f"the folder {out.parent} does not exist: create it or write elsewhere")
-        if any(out.exists() and out.samefile(file) for file in rows):
+        given = [*rows, *([legibility] if legibility is not None and legibility.exists() else [])]
+        if any(out.exists() and out.samefile(file) for file in given):
             raise OutputError(f"{out} is one of the files of rows and would be overwritten: choose another --out")

@@ -23,4 +23,6 @@ def read_rows(file: Path, mend: bool = True) -> list[dict[str, Any]]:
             os.truncate(file, len(whole))
         return [json.loads(line) for line in whole.splitlines()]
     except (OSError, EOFError, ValueError) as error:
-        raise OutputError(f"cannot go on from {file} ({error}): move it away or choose another --out") from None
+        raise OutputError(
+            f"cannot go on from {file} ({error}): it is no file of rows, so move it away or name another"
+        ) from None

@@ -4,10 +4,12 @@ A method is an allocator by its name, which spends a budget before the encoder; 
 encoder is told how relevant each is, as with cells; or a published reducer, `peers/` and its name, which is given every
 leaf without that and keeps fewer (`peers/whole` keeps them all). Relevance is said in words, see `eval.relevances`. All
 that an answer depends on but the weights and the question is in a plan, and a hash of it marks the rows it gave: a row
-counts for its own plan only.
+counts for its own plan only. What has several names (`hit-100` and `moved-0` are the true region) goes by one, so that
+it has one hash and is asked once.
 """
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -22,6 +24,7 @@ from homunculus.peers.reading import all_peers, stage_of
 
 DTYPES = ("float32", "bfloat16")
 PEERS, WHOLE = "peers/", "whole"
+TRUTH, UNSPOILT = "true", re.compile(r"hit-100|moved-0+")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class Plan:
 
     >>> Plan("documents", method="topk", budget=150).mark("") == Plan("documents", method="topk").mark("")
     False
+    >>> Plan("documents", relevance="hit-100").mark("") == Plan("documents", relevance="true").mark("")
+    True
     """
 
     family: str
@@ -53,6 +58,7 @@ class Plan:
         elif self.budget is not None:
             raise DataError(f"whole shows every leaf, got a budget of {self.budget}: give None")
         check_relevance(self.relevance)
+        object.__setattr__(self, "relevance", one_name(self.relevance))
         if self.questions < 2:
             raise DataError(f"{self.questions} questions give no interval: ask at least 2")
         if self.dtype not in DTYPES:
@@ -94,6 +100,16 @@ class Plan:
     def keys(self, index: int, count: int) -> list[str]:
         """The keys of the first questions of an image."""
         return [f"{self.family}/{self.split}/{index}#{place}" for place in range(count)]
+
+
+def one_name(relevance: str) -> str:
+    """The name that a relevance goes by: the true region is `true`, whatever it is the mildest form of.
+
+    >>> one_name("hit-100"), one_name("moved-0"), one_name("hit-70"), one_name("0.5 hit-100+0.5 detail")
+    ('true', 'true', 'hit-70', '0.5 true + 0.5 detail')
+    """
+    parts = ([TRUTH if UNSPOILT.fullmatch(word) else word for word in part.split()] for part in relevance.split("+"))
+    return " + ".join(map(" ".join, parts))
 
 
 def weights_key(model: CompactVLM) -> str:

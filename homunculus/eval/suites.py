@@ -16,6 +16,7 @@ from typing import Any
 from homunculus.allocation import DEFAULT, get_allocator
 from homunculus.errors import DataError
 from homunculus.eval.plans import PEERS, WHOLE, Plan, method_names, own_budget
+from homunculus.eval.running import without_repeats
 from homunculus.geometry import Size
 from homunculus.peers.reading import stage_of
 
@@ -86,7 +87,7 @@ def budgets(scope: Scope) -> Iterator[Plan]:
 
 def forgiving(scope: Scope) -> Iterator[Plan]:
     for method in scope.methods or FORGIVING:
-        for rate in RATES:
+        for rate in RATES:  # the first is the truth, as is the first of the leaves: asked once
             yield from scope.plans(scope.few, method, relevance=f"hit-{rate}")
     for method in scope.methods or FORGIVING[:1]:
         for leaves in LEAVES:
@@ -142,13 +143,14 @@ SUITES: dict[str, Callable[[Scope], Iterator[Plan]]] = {
 
 
 def plans_of(names: Sequence[str], scope: Scope) -> list[Plan]:
-    """The plans of suites, in their order; each may come several times.
+    """The plans of suites, in their order, each once and with the most questions that any of them asks.
 
-    >>> len({plan.method for plan in plans_of(["turns"], Scope())})
-    6
+    >>> some = plans_of(["forgiving"], Scope(methods=("topk",), families=("scenes",)))
+    >>> [plan.relevance for plan in some]  # hit-100 and moved-0 are the truth
+    ['true', 'hit-90', 'hit-70', 'hit-50', 'hit-30', 'moved-1', 'moved-2', 'moved-4', 'moved-8']
     """
     if unknown := [name for name in names if name not in SUITES]:
         raise DataError(f"no suite '{unknown[0]}': choose from {', '.join(SUITES)}")
     for method in scope.methods or ():
         Plan(scope.families[0], method=method, budget=own_budget(method, scope.budget))  # refuses what it does not know
-    return [plan for name in names for plan in SUITES[name](scope)]
+    return without_repeats(plan for name in names for plan in SUITES[name](scope))

@@ -26,23 +26,25 @@ def label(plan: Plan) -> str:
 
 
 def table(kept: Kept, plans: Sequence[Plan], weights: str) -> Table:
-    """Exact answers in percent with 95 % intervals, the best mean first; and the tokens that were read."""
+    """Exact answers in percent with 95 % intervals, the best mean first; and the tokens that were read, on average.
+
+    Both means are of families, each of which counts as much as any other.
+    """
     families = list(dict.fromkeys(f"{plan.family} {plan.split}" for plan in plans))
     found: dict[str, dict[str, list[Row]]] = {}
     for plan in plans:
         rows = list(kept.rows[plan.mark(weights)].values())
         found.setdefault(label(plan), {})[f"{plan.family} {plan.split}"] = rows
 
-    def mean(own: dict[str, list[Row]]) -> float:
-        exact = [sum(row["exact"] for row in rows) / len(rows) for rows in own.values() if rows]
-        return sum(exact) / max(1, len(exact))
+    def mean(own: dict[str, list[Row]], measure: str) -> float:
+        means = [sum(row[measure] for row in rows) / len(rows) for rows in own.values() if rows]
+        return sum(means) / max(1, len(means))
 
     lines = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title="exact answers, %", title_justify="left")
     for name in ("", "tokens", *families):
         lines.add_column(name, no_wrap=True, justify="left" if not name else "right")
-    for name, own in sorted(found.items(), key=lambda one: -mean(one[1])):
-        every = [row["tokens"] for rows in own.values() for row in rows]
-        tokens = f"{sum(every) / len(every):.0f}" if every else ""
+    for name, own in sorted(found.items(), key=lambda one: -mean(one[1], "exact")):
+        tokens = f"{mean(own, 'tokens'):.0f}" if any(own.values()) else ""
         lines.add_row(name, tokens, *(_share(own.get(family, [])) for family in families))
     return lines
 

@@ -1,12 +1,14 @@
 """One thing changed at a time: every way of asking that differs from the main one by an option or by its relevance.
 
-Ways are grouped by what differs, so a new option gets a table of its own without a word here.
+Ways are grouped by what differs, so a new option gets a table of its own without a word here. The true region is asked
+once and stands wherever it belongs: it is relevance that always hits, and relevance that is moved by nothing.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from homunculus.eval.plans import TRUTH
 from homunculus.report.blocks import Block, Heading, Table, Text
 from homunculus.report.numbers import Found, number, percent, points
 from homunculus.report.sheet import ARMS, WHOLE, Arm, Way, said
@@ -14,6 +16,7 @@ from homunculus.report.tables import asked_families, ranked
 
 LOOKING = {"looks", "combine", "progressive", "budgets", "threshold"}
 SPOILT = re.compile(r"(hit|moved)-(\d+)")
+UNSPOILT = {"hit": 100, "moved": 0}  # where each begins: the truth
 TITLES = {
     "hit": "How wrong relevance may be: the true region, wrong on purpose",
     "moved": "How far relevance may be off: the true region, displaced",
@@ -37,14 +40,20 @@ def differs_in(way: Way, arm: Arm) -> str | None:
 
 
 def groups(arm: Arm) -> dict[str, list[Way]]:
-    """Ways by what differs, each once (families aside), in the order of the file."""
+    """Ways by what differs, each once (families aside): spoilt relevance first, then in the order of the file."""
     named: dict[str, dict[tuple, Way]] = defaultdict(dict)
     for way in arm.ways():
         what = differs_in(way, arm)
         usual = way.budget in (arm.sheet.budget, None) or way.method == WHOLE
         if what and what != "turns" and way.split == "test-iid" and usual:
             named[what].setdefault((way.method, way.relevance, way.how, way.size), way)
-    return {what: list(ways.values()) for what, ways in named.items()}
+    spoilt = {way.method for kind in UNSPOILT for way in named.get(kind, {}).values()}
+    mixed = {way.method for way in named.get("relevance", {}).values() if way.relevance != TRUTH}
+    for known, way in list(named.get("relevance", {}).items()):  # the truth alone is no mixture: see the spoilt ones
+        if way.relevance == TRUTH and way.method in spoilt - mixed:
+            del named["relevance"][known]
+    order = sorted(named, key=lambda what: what not in UNSPOILT)  # their picture stands above them
+    return {what: list(named[what].values()) for what in order if named[what]}
 
 
 def changed(arm: Arm, way: Way, families: Sequence[str]) -> Found:
@@ -90,7 +99,11 @@ def value_of(way: Way, arm: Arm) -> str:
 
 def spoilt_rates(arm: Arm, kind: str) -> list[int]:
     """The rates or distances there are, from the truth to the worst."""
-    there = {int(own[2]) for way in arm.ways() if (own := SPOILT.fullmatch(way.relevance)) and own[1] == kind}
+    matches = [(way.method, own) for way in arm.ways() if (own := SPOILT.fullmatch(way.relevance)) and own[1] == kind]
+    methods = {method for method, _ in matches}
+    there = {int(own[2]) for _, own in matches}
+    if any(way.method in methods and way.relevance == TRUTH for way in arm.ways()):
+        there.add(UNSPOILT[kind])
     return sorted(there, reverse=kind == "hit")
 
 

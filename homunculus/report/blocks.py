@@ -13,7 +13,7 @@ from homunculus.report.numbers import NONE
 TONES = {
     **dict.fromkeys(("holds", "held", "GO"), "good"),
     **dict.fromkeys(("does not hold", "did not hold", "NO-GO"), "bad"),
-    **dict.fromkeys(("cannot be told", "not measured", "Not decided"), "open"),
+    **dict.fromkeys(("cannot be told", "open", "not measured", "Not decided"), "open"),
 }
 
 

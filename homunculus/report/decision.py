@@ -9,6 +9,7 @@ where they leave room:
     times as fast           questions per second against topk at the main budget; fewer tokens may make it fast
     more than 1 point       over all families together
     everything within 2     no allocator beats the better of topk and stratified by more, over all families
+    all families together   the mean of the three: each counts equally, however many questions it was asked
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 from homunculus.eval.statistics import holm
 from homunculus.report.numbers import Found, Paired, chance, number, points, signed
-from homunculus.report.sheet import BUDGET, THREE, WHOLE, Arm, Sheet
+from homunculus.report.sheet import BUDGET, THREE, Arm, Sheet
 
 OURS, BASE = "foveated-pyramid", "topk"
 DECIDE = ("pyramid", "log-polar-rings", OURS)
@@ -236,7 +237,7 @@ def simplest_wins(arm: Arm) -> Claim:
     others = [arm.find(name) for name in arm.allocators() if name not in SIMPLEST]
     others += [arm.find(name) for name in DECIDE if name not in arm.allocators()]
     rivals = [one for one in others if one]
-    p_values = corrected(arm)
+    p_values = corrected(arm, base=simple.method)
     claims = [not_(_for_sure(beats(one, simple, 2, more=True), p_values.get(one.method))) for one in rivals]
     lacking = tuple(one.label for one in others if not one)
     best = max(rivals, key=lambda one: one.average("exact") or 0.0, default=None)
@@ -306,9 +307,9 @@ def default_allocator(arm: Arm, simple_rule: Claim) -> tuple[str | None, str]:
     return name, f"none of the three that decide beats `{name}` by more than 2 points; {why}"
 
 
-def corrected(arm: Arm, families: Sequence[str] = THREE) -> dict[str, float]:
-    """p-values against topk of every method that does not decide, after Holm."""
-    names = [name for name in arm.methods() if name not in (*DECIDE, BASE, WHOLE)]
-    pairs = {name: arm.find(name, families).against(arm.find(BASE, families)) for name in names}
+def corrected(arm: Arm, families: Sequence[str] = THREE, base: str = BASE) -> dict[str, float]:
+    """p-values against one method of all others that neither decide nor are shown every leaf, after Holm."""
+    names = [name for name in (*arm.allocators(), *arm.peers()) if name not in (*DECIDE, base)]
+    pairs = {name: arm.find(name, families).against(arm.find(base, families)) for name in names}
     known = {name: pair.p for name, pair in pairs.items() if pair is not None}
     return dict(zip(known, holm(list(known.values())), strict=True))

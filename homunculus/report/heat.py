@@ -1,9 +1,14 @@
-"""Where on the page answers are right: 8 x 8 parts of the image, by the centre of the answer's first box."""
+"""Where on the page answers are right: 8 x 8 parts of the image, by the centre of the answer's first box.
+
+Families count equally: a question weighs as much as its family has fewer of them.
+"""
+
+from collections import Counter
 
 import torch
 
 from homunculus.report.decision import BASE, DECIDE
-from homunculus.report.numbers import Found, Row
+from homunculus.report.numbers import Found, Row, family_of
 from homunculus.report.sheet import WHOLE, Arm
 from homunculus.report.tables import asked_families, ranked
 from homunculus.viz.palette import heat
@@ -29,11 +34,15 @@ def part_of(row: Row) -> tuple[int, int] | None:
 
 def accuracy_map(found: Found) -> dict[tuple[int, int], tuple[float, int]]:
     """Percent of exact answers and how many were asked, for each part."""
-    values: dict[tuple[int, int], list[float]] = {}
-    for row in found.rows.values():
-        if (part := part_of(row)) is not None:
-            values.setdefault(part, []).append(row["exact"])
-    return {part: (100 * sum(own) / len(own), len(own)) for part, own in values.items()}
+    placed = [(part, row) for row in found.rows.values() if (part := part_of(row)) is not None]
+    asked = Counter(family_of(row["image"]) for _, row in placed)
+    values: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for part, row in placed:
+        values.setdefault(part, []).append((row["exact"], 1 / asked[family_of(row["image"])]))
+    return {
+        part: (100 * sum(exact * weight for exact, weight in own) / sum(weight for _, weight in own), len(own))
+        for part, own in values.items()
+    }
 
 
 def heat_maps(arm: Arm) -> list[str]:

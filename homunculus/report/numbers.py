@@ -1,15 +1,19 @@
 """Numbers for a page: means with their intervals, paired differences in points, and how both are written.
 
 Accuracies are in percent and differences in points of percent, as in docs/predictions.md. Images are what is drawn for
-every interval, since questions about one image stand and fall together.
+every interval, since questions about one image stand and fall together. Whatever is said of several families together
+is the mean of what is said of each: they count equally, however many questions each was asked, and images are drawn
+within each. Where a family has a single image there is no interval, and nothing is said.
 """
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from homunculus.eval.statistics import RESAMPLES, Interval, compare, interval
+from homunculus.errors import DataError
+from homunculus.eval.statistics import RESAMPLES, Interval, compare, interval, ratio
 
 Row = dict[str, Any]
 
@@ -42,7 +46,7 @@ class Found:
     name: str
     on: str
     rows: dict[str, Row]
-    _against: dict[Any, Paired | None] = field(default_factory=dict, repr=False)
+    _against: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -57,9 +61,8 @@ class Found:
         return mean_of(list(self.rows.values()), "exact", 100.0)
 
     def average(self, measure: str) -> float | None:
-        """The plain mean of a measure where it is known."""
-        known = [row[measure] for row in self.rows.values() if row.get(measure) is not None]
-        return sum(known) / len(known) if known else None
+        """The mean of a measure where it is known: of families that count equally."""
+        return average_of(self.rows.values(), measure)
 
     def against(self, other: "Found") -> Paired | None:
         """This minus the other, on the questions both have; None where these are of fewer than two images."""
@@ -67,23 +70,68 @@ class Found:
             self._against[other] = paired(self.rows, other.rows)
         return self._against[other]
 
+    def share_of(self, other: "Found", resamples: int = SKETCH) -> Interval | None:
+        """How much of the other's exact answers this one has, in percent; None where that cannot be told."""
+        asked = "share", other, resamples
+        if asked not in self._against:
+            self._against[asked] = share(self.rows, other.rows, resamples)
+        return self._against[asked]
+
     def where(self, what: str, test: Callable[[Row], bool]) -> "Found":
         """Those of the questions that pass a test."""
         rows = {key: row for key, row in self.rows.items() if test(row)}
         return Found(self.method, self.name, f"{self.on}, {what}", rows)
 
 
+def family_of(image: str) -> str:
+    """Whose image it is.
+
+    >>> family_of("scene-text/test-iid/12")
+    'scene-text'
+    """
+    return image.rsplit("/", 2)[0] if image.count("/") > 1 else ""
+
+
+def families_of(images: Iterable[str]) -> list[str] | None:
+    """The family of each image; None where a family has fewer than two images, or there is none.
+
+    >>> families_of(["scenes/val/0", "scenes/val/1"]), families_of(["scenes/val/0", "scenes/val/0"])
+    (['scenes', 'scenes'], None)
+    """
+    images = list(images)
+    found = defaultdict(set)
+    for image in images:
+        found[family_of(image)].add(image)
+    return [family_of(image) for image in images] if found and min(map(len, found.values())) > 1 else None
+
+
+def average_of(rows: Iterable[Row], measure: str) -> float | None:
+    """The mean over families of the mean of each, where a measure is known.
+
+    >>> rows = [{"image": f"{name}/val/0", "tokens": n} for name, n in (("a", 10), ("a", 20), ("a", 30), ("b", 40))]
+    >>> average_of(rows, "tokens"), average_of(rows, "covered")
+    (30.0, None)
+    """
+    known = defaultdict(list)
+    for row in rows:
+        if row.get(measure) is not None:
+            known[family_of(row["image"])].append(row[measure])
+    return sum(sum(own) / len(own) for own in known.values()) / len(known) if known else None
+
+
 def mean_of(rows: Sequence[Row], measure: str, scale: float = 1.0, resamples: int = SKETCH) -> Interval | None:
-    """A mean with its interval; None where fewer than two images know the measure.
+    """A mean with its interval; None where fewer than two images of a family know the measure.
 
     >>> mean_of([{"exact": 1.0, "image": "a"}, {"exact": 0.0, "image": "b"}], "exact", 100.0).mean
     50.0
     """
     known = [(row[measure], row["image"]) for row in rows if row.get(measure) is not None]
-    if len({image for _, image in known}) < 2:
+    families = families_of(image for _, image in known)
+    if families is None:
         return None
     values, images = zip(*known, strict=True)
-    return Interval(*(scale * value for value in interval(values, images, resamples=resamples)))
+    around = interval(values, images, strata=families, resamples=resamples)
+    return Interval(*(scale * value for value in around))
 
 
 def paired(first: dict[str, Row], second: dict[str, Row], resamples: int = RESAMPLES) -> Paired | None:
@@ -93,15 +141,39 @@ def paired(first: dict[str, Row], second: dict[str, Row], resamples: int = RESAM
     >>> paired(rows, {key: row | {"exact": float(key == "a")} for key, row in rows.items()}).difference
     75.0
     """
-    keys = [key for key in first if key in second]
-    images = [first[key]["image"] for key in keys]
-    if len(set(images)) < 2:
+    keys, images, a, b = _both(first, second)
+    families = families_of(images)
+    if families is None:
         return None
-    a, b = ([own[key]["exact"] for key in keys] for own in (first, second))
-    found = compare(a, b, images, resamples=resamples)
+    found = compare(a, b, images, strata=families, resamples=resamples)
     difference, low, high = (100 * value for value in found[:3])
-    first_mean, second_mean = (100 * sum(values) / len(values) for values in (a, b))
-    return Paired(difference, low, high, found.p, first_mean, second_mean, len(keys))
+    means = [average_of((own[key] for key in keys), "exact") or 0.0 for own in (first, second)]
+    return Paired(difference, low, high, found.p, 100 * means[0], 100 * means[1], len(keys))
+
+
+def share(first: dict[str, Row], second: dict[str, Row], resamples: int = RESAMPLES) -> Interval | None:
+    """Exact answers of one over those of the other, in percent, on the questions both were asked: the same images are
+    drawn for both. Of several families together it is the ratio of their means.
+
+    >>> rows = {key: {"exact": 1.0, "image": key} for key in "abcd"}
+    >>> share({key: row | {"exact": float(key < "d")} for key, row in rows.items()}, rows).mean
+    75.0
+    """
+    _, images, a, b = _both(first, second)
+    families = families_of(images)
+    if families is None:
+        return None
+    try:
+        return Interval(*(100 * value for value in ratio(a, b, images, strata=families, resamples=resamples)))
+    except DataError:  # the other has too few right, or none
+        return None
+
+
+def _both(first: dict[str, Row], second: dict[str, Row]) -> tuple[list[str], list[str], list[float], list[float]]:
+    """Keys that both have, their images, and whether each is exact."""
+    keys = [key for key in first if key in second]
+    a, b = ([own[key]["exact"] for key in keys] for own in (first, second))
+    return keys, [first[key]["image"] for key in keys], a, b
 
 
 # ------------------------------------------------------------------------------------------------------ how they look

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from homunculus.data import REGIONS
 from homunculus.report.decision import BASE, OURS
-from homunculus.report.numbers import NONE, Found, Paired, listed, number, points
+from homunculus.report.numbers import NONE, Found, Paired, listed, number, percent, points
 from homunculus.report.predictions import looked_again, region
 from homunculus.report.sheet import THREE, WHOLE, Arm, said, told
 from homunculus.report.tables import is_followup, retained
@@ -95,8 +95,8 @@ def full(arm: Arm) -> Answered:
         return Answered(question, NOT_MEASURED)
     costs = arm.cost(WHOLE), arm.cost(OURS)
     speed = f", at {number(costs[1]['per_second'] / costs[0]['per_second'], 1)} times the time" if all(costs) else ""  # type: ignore[index]
-    kept = number(retained(ours, whole))
-    sentence = f"{pair.first:.1f} %, {points(pair)} points over {ours.name}{speed}; {kept} % of it is kept."
+    kept = percent(retained(ours, whole))
+    sentence = f"{pair.first:.1f} %, {points(pair)} points over {ours.name} (which keeps {kept} % of it){speed}."
     return Answered(question, sentence, shown(whole, ours, pair))
 
 

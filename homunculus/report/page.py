@@ -9,20 +9,30 @@ from homunculus.eval.statistics import RESAMPLES
 from homunculus.report.ablations import ablation_sections, forgiving, spoilt_rates
 from homunculus.report.blocks import Block, Box, Drawing, Folded, Heading, Table, Text, marked, to_html
 from homunculus.report.charts import against_budget, against_cost, against_hits, differences
-from homunculus.report.decision import BASE, Claim, Decision, decide
+from homunculus.report.decision import BASE, ENOUGH, Claim, Decision, decide
 from homunculus.report.heat import FEWEST, PARTS, heat_maps
-from homunculus.report.numbers import NONE, SKETCH, listed, number
+from homunculus.report.legible import legibility_sections
+from homunculus.report.numbers import NONE, SKETCH, Row, listed, number
 from homunculus.report.open_questions import NOT_MEASURED, open_questions
-from homunculus.report.predictions import outcomes
+from homunculus.report.predictions import KEPT, LARGE, OUTCOMES, SURE, Prediction, outcomes
 from homunculus.report.sheet import ARMS, BUDGET, SHORT, Arm, Sheet
 from homunculus.report.style import CSS, FRAME, SCRIPT
 from homunculus.report.tables import MARK, asked_families, budgets_table, method_sections, other_sections
 
 MOST_NUMBERS = 9  # of a rule; the others are counted
+EQUALLY = (
+    "What is said of several families together is the mean of the families, which count equally however many questions "
+    "each was asked; images are drawn within each."
+)
 
 
-def document(sheet: Sheet, examples: Sequence[Block] = (), command: str = "homunculus report") -> list[Block]:
-    """Every block of the page, in order."""
+def document(
+    sheet: Sheet,
+    examples: Sequence[Block] = (),
+    command: str = "homunculus report",
+    legibility: Sequence[Row] | None = None,
+) -> list[Block]:
+    """Every block of the page, in order. `legibility` are rows as `read_legibility` gives them."""
     decision = decide(sheet)
     arms = [decision.arm, *(arm for arm in sheet.arms if arm.name != decision.arm.name)]  # who is asked first
     blocks: list[Block] = [
@@ -35,6 +45,7 @@ def document(sheet: Sheet, examples: Sequence[Block] = (), command: str = "homun
         *_methods(sheet, decision.arm),
         *_budgets(sheet),
         *_costs(sheet),
+        *legibility_sections(legibility, sheet.budget),
     ]
     for arm in arms:
         blocks += _ablations(arm)
@@ -84,8 +95,8 @@ def _headline(decision: Decision) -> list[str]:
 def _rules(sheet: Sheet, decision: Decision) -> list[Block]:
     lead = (
         "Differences are paired by question, on `test-iid`, in points of exact answers, and count only if their 95 % "
-        f"interval excludes 0. Rows used: {ARMS[decision.arm.name]}, {sheet.budget} tokens unless a number says "
-        "otherwise."
+        f"interval excludes 0. {EQUALLY} Rows used: {ARMS[decision.arm.name]}, {sheet.budget} tokens unless a number "
+        "says otherwise."
     )
     blocks: list[Block] = [Heading("The decision"), Text(lead)]
     if sheet.budget != BUDGET:
@@ -128,23 +139,34 @@ def _first_told(arms: Sequence[Arm], ask: Callable[[Arm], Sequence[Any]], told: 
 
 
 def _predictions(arms: Sequence[Arm]) -> list[Block]:
-    found = _first_told(arms, outcomes, lambda one: one.claim.holds is not None)
+    found = _first_told(arms, outcomes, _is_told)
     lines = [
-        [one.name, one.outcome, one.text, _evidence(one.claim), _rows_of(arm, one.claim.holds)] for arm, one in found
+        [one.name, one.outcome, one.text, _evidence(one.claim), SHORT[arm.name] if _is_told(one) else NONE]
+        for arm, one in found
     ]
     lead = (
         "As written in docs/predictions.md before the first row. A predicted number is met where the 95 % interval "
-        "contains it."
+        "contains it; **open** is what there are rows for and what they cannot tell."
+    )
+    rules = (
+        f"**P5** holds if on every family the whole interval of the share kept is at least {KEPT} %, does not hold if "
+        "on one of them all of it is below, and is open otherwise. **P7** holds if on every family all allocators that "
+        "cannot be told from the best one are among those predicted, does not hold if on one of them none is, and is "
+        "open otherwise; told from it are those it beats by a paired difference whose interval excludes 0 and whose "
+        f"p-value, after Holm, is below {ENOUGH:g}. **P9**: an image is large if its longer side has at least {LARGE} "
+        f"pixels, and ambiguous if the first look is less than {100 * SURE:.0f} % sure of its answer."
     )
     return [
         Heading("Predictions"),
         Text(lead),
         Table(["", "outcome", "prediction", "numbers", "rows"], lines, prose=True),
+        Text(rules, "note"),
     ]
 
 
-def _rows_of(arm: Arm, told: object) -> str:
-    return NONE if told is None else SHORT[arm.name]
+def _is_told(one: Prediction) -> bool:
+    """Whether there were rows to ask, even if they leave it open."""
+    return one.outcome != OUTCOMES[None]
 
 
 def _questions(arms: Sequence[Arm]) -> list[Block]:
@@ -162,10 +184,13 @@ def _methods(sheet: Sheet, arm: Arm) -> list[Block]:
         caption = f"Exact answers over `{BASE}` on {listed(asked_families(arm))} together, {ARMS[arm.name]}."
         blocks.append(Drawing([picture], caption, "wide"))
     keys = (
-        f"{MARK} decides; p-values of all others are corrected after Holm. **retained**: share of full-resolution "
-        "accuracy; **covered**: pixels inside some cell; **fine**: inside a cell of level 1 or less; **overlap**: of "
-        "what is shown finely for two questions on one image, how much is the same; **hit**: relevance peaks in the "
-        "true region; **cell**: the cell that scores highest lies in it. Click on a head to sort."
+        f"{MARK} decides: these three comparisons were fixed beforehand (docs/predictions.md), and their p-value "
+        "counts as it is. All other methods are exploratory and count by **p, after Holm**; `whole` is the ceiling, no "
+        "rival. **all**: the mean of the families, which count equally. **retained**: share of full-resolution "
+        "accuracy, on the same questions and the same drawn images; **covered**: pixels inside some cell; **fine**: "
+        "inside a cell of level 1 or less; **overlap**: of what is shown finely for two questions on one image, how "
+        "much is the same; **hit**: relevance peaks in the true region; **cell**: the cell that scores highest lies in "
+        "it. Click on a head to sort."
     )
     return [*blocks, *method_sections(sheet), Text(keys, "note")]
 
@@ -205,7 +230,8 @@ def _ablations(arm: Arm) -> list[Block]:
 def _maps(arm: Arm) -> list[Block]:
     pictures = heat_maps(arm)
     caption = (
-        f"Exact answers by place of the answer, {PARTS} by {PARTS} parts of the image, all families, {ARMS[arm.name]}; "
+        f"Exact answers by place of the answer, {PARTS} by {PARTS} parts of the image, all families, which count "
+        f"equally, {ARMS[arm.name]}; "
         f"parts with fewer than {FEWEST} questions are left empty."
     )
     return [Heading("Where on the page"), Drawing(pictures, caption, "maps")] if pictures else []
@@ -231,7 +257,12 @@ def _measured(sheet: Sheet, command: str) -> list[Block]:
             "time of answering",
             f"about {answering / 60:.1f} min, from the measured speed of {known} of {len(sheet.ways)} ways",
         ],
-        ["intervals", f"bootstrap over images (BCa), {RESAMPLES} draws for differences, {SKETCH} for means"],
+        ["families together", EQUALLY],
+        [
+            "intervals",
+            f"bootstrap over images (BCa), all questions of an image together; {RESAMPLES} draws for differences and "
+            f"P5, {SKETCH} for means and shares",
+        ],
     ]
     if sheet.elsewhere:
         text = f"{_grouped(sheet.elsewhere)} answers, of weights tuned for another method or of another model"

@@ -2,18 +2,25 @@
 
 A predicted number is met where the 95 % interval of the measured one contains it, a range where the interval meets it.
 That something is better is met only where the interval excludes 0; as good as, where the interval does not lie below 0.
+At least a share is met where the whole interval is at least that, and not where all of it is below; best is met where
+all that cannot be told from the best are among the predicted, and not where none of them is. What is neither is open.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from homunculus.data import REGIONS
+from homunculus.eval.statistics import RESAMPLES, holm
 from homunculus.relevance.maps import SOURCES
-from homunculus.report.decision import BASE, OURS, Claim, all_of, any_of, at_main_budget, beats, not_
-from homunculus.report.numbers import Found, percent, points, signed
+from homunculus.report.decision import BASE, ENOUGH, OURS, Claim, all_of, any_of, at_main_budget, beats, not_
+from homunculus.report.numbers import Found, listed, percent, points, signed
 from homunculus.report.sheet import THREE, WHOLE, Arm
 
 OUTCOMES = {True: "held", False: "did not hold", None: "cannot be told"}
+OPEN = "open"  # there are rows enough to ask, and not to tell
+KEPT = 97  # percent of full resolution
+LARGE = 2048  # pixels: an image is large if its longer side has as many
+MOST_NAMES = 4
 BY_REGION = {BASE: (94, 67, 45), "log-polar-rings": (92, 81, 73)}
 OVER_TOPK = {"topk-coverage": 1.8, "pseudo-log-polar": 2.5, "stratified": 2.8}
 BY_FAMILY = dict(zip(THREE, (6, 2, 4), strict=True))
@@ -30,11 +37,12 @@ class Prediction(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        return OUTCOMES[self.claim.holds]
+        return OPEN if self.claim.holds is None and not self.claim.missing else OUTCOMES[self.claim.holds]
 
 
 def lacking(*found: Found) -> Claim:
-    return Claim(None, (), tuple(one.label for one in found if not one))
+    absent = tuple(one.label for one in found if not one)
+    return Claim(None, (), absent or (f"more questions asked of all: {listed([one.label for one in found])}",))
 
 
 def is_by(first: Found, second: Found, low: float, high: float | None = None) -> Claim:
@@ -93,16 +101,19 @@ def best_blind(arm: Arm) -> Found | None:
 
 
 def p5(arm: Arm) -> Claim:
-    claims = []
-    for family in THREE:
-        ours, whole = arm.find(OURS, [family]), arm.find(WHOLE, [family])
-        pair = ours.against(whole) if ours and whole else None
-        if pair is None or pair.second == 0:
-            claims.append(lacking(ours, whole))
-            continue
-        kept = 100 * pair.first / pair.second
-        claims.append(Claim(kept >= 97, (f"{family}: {pair.first:.1f} of {pair.second:.1f}, {kept:.1f} % kept",)))
-    return all_of(claims)
+    """On every family; the interval decides, and one that holds 97 % within it leaves it open."""
+    return all_of(keeps(arm.find(OURS, [family]), arm.find(WHOLE, [family]), KEPT) for family in THREE)
+
+
+def keeps(own: Found, whole: Found, least: float) -> Claim:
+    """At least so many percent of what the other has right."""
+    pair = own.against(whole) if own and whole else None
+    share = own.share_of(whole, RESAMPLES) if pair else None
+    if pair is None or share is None:
+        return lacking(own, whole)
+    holds = True if share.low >= least else False if share.high < least else None
+    text = f"{own.on}: {pair.first:.1f} of {pair.second:.1f}, {percent(share)} % kept"
+    return Claim(holds, (text if holds is not None else f"{text} (the interval includes {least:g})",))
 
 
 def p6(arm: Arm) -> Claim:
@@ -116,10 +127,38 @@ def p7(arm: Arm) -> Claim:
         absent = [one for name in names if not (one := arm.find(name, [family]))]
         if absent or len(found) < 3:
             claims.append(Claim(None, (), tuple(one.label for one in absent) or (f"more allocators on {family}",)))
-            continue
-        first = max(found, key=lambda one: one.average("exact") or 0.0)
-        claims.append(Claim(first.method in names, (f"{family}: best is {first.name} with {percent(first.exact)}",)))
+        else:
+            claims.append(is_best(found, names))
     return all_of(claims)
+
+
+def is_best(found: Sequence[Found], names: Sequence[str]) -> Claim:
+    """One of these methods is best: of those that cannot be told from the best, all are among them. Open where only
+    some are."""
+    first = max(found, key=lambda one: one.average("exact") or 0.0)
+    equals = level_with(first, [one for one in found if one is not first])
+    if equals is None:
+        return Claim(None, (), (f"questions on {first.on} that all allocators were asked",))
+    named = [one.method in names for one in (first, *equals)]
+    told = [f"{one.name} ({points(one.against(first))})" for one in equals[:MOST_NAMES]]
+    told += [f"{len(equals) - MOST_NAMES} more"] if len(equals) > MOST_NAMES else []
+    beside = f"; not told from it: {listed(told)}" if equals else ", ahead of every other"
+    text = f"{first.on}: best is {first.name} with {percent(first.exact)}{beside}"
+    return Claim(True if all(named) else None if any(named) else False, (text,))
+
+
+def level_with(first: Found, others: Sequence[Found]) -> list[Found] | None:
+    """Those that the best of all is not surely ahead of, the nearest first: the interval of the paired difference
+    includes 0, or its p-value, corrected after Holm for all of them, is not low enough. None where any cannot be
+    paired."""
+    pairs = [(one, pair) for one in others if (pair := first.against(one)) is not None]
+    if len(pairs) < len(others):
+        return None
+    p_values = holm([pair.p for _, pair in pairs])
+    level = [
+        (pair.difference, one) for (one, pair), p in zip(pairs, p_values, strict=True) if pair.low <= 0 or p >= ENOUGH
+    ]
+    return [one for _, one in sorted(level, key=lambda own: own[0])]
 
 
 def p8(arm: Arm) -> Claim:
@@ -127,7 +166,8 @@ def p8(arm: Arm) -> Claim:
 
 
 def p9(arm: Arm) -> Claim:
-    """Pays on large images or on those the first look is unsure of, and not on the others."""
+    """Pays on large images (whose longer side has 2048 pixels or more) or on those the first look is unsure of, and not
+    on the others."""
     usual, again = arm.find(OURS), looked_again(arm)
     if not usual or again is None:
         return Claim(None, (), (f"`{OURS}` with more than one look",))
@@ -135,9 +175,11 @@ def p9(arm: Arm) -> Claim:
     clear = again.where("sure at first", lambda row: row["key"] in sure)
     unclear = again.where("unsure at first", lambda row: row["key"] not in sure)
     large = [beats(more, one, 0) for one, more in large_images(arm)] or [
-        Claim(None, (), (f"`{OURS}` with one look and with more on larger images",))
+        Claim(None, (), (f"`{OURS}` with one look and with more on images with a side of {LARGE} px or more",))
     ]
     pays = any_of([beats(unclear, usual, 0), *large])
+    if max(arm.sheet.size) >= LARGE:  # all are large: nothing is said of the others
+        return all_of([Claim(None, (), (f"images without a side of {LARGE} px or more",)), pays])
     return all_of([not_(beats(clear, usual, 0)), pays])
 
 
@@ -149,8 +191,8 @@ def looked_again(arm: Arm, size: tuple[int, int] | None = None) -> Found | None:
 
 
 def large_images(arm: Arm) -> list[tuple[Found, Found]]:
-    """One look and more than one, for every size above the usual."""
-    sizes = sorted({way.size for way in arm.ways() if way.size > arm.sheet.size})
+    """One look and more than one, for every size whose longer side has at least `LARGE` pixels."""
+    sizes = sorted({way.size for way in arm.ways() if max(way.size) >= LARGE})
     pairs = [(arm.find(OURS, size=size), looked_again(arm, size)) for size in sizes]
     return [(one, more) for one, more in pairs if one and more]
 

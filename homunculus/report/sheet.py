@@ -6,8 +6,9 @@ Every way of asking belongs to one arm, and arms are never mixed:
     seconds     weights fine-tuned for the method, all methods for equally many seconds
     zero-shot   the weights that all methods share
 
-A page has one main way of asking (budget, size of image, precision); what is not named is as in it. Where several
-weights would fit, those tuned at the asked budget come first, then those with the most rows, then the latest.
+A page has one main way of asking (budget, size of image, precision); what is not named is as in it. Relevance has one
+name here as well: `hit-100` and `moved-0` are `true`, and are found under either. Where several weights would fit,
+those tuned at the asked budget come first, then those with the most rows, then the latest.
 """
 
 import json
@@ -18,6 +19,7 @@ from typing import Any
 
 from homunculus.data import FAMILIES
 from homunculus.errors import DataError
+from homunculus.eval.plans import one_name
 from homunculus.report.numbers import Found, Row
 
 BUDGET = 273
@@ -146,7 +148,8 @@ class Sheet:
 def _way(arm: str, about: Mapping[str, Any]) -> Way:
     size = int(about["size"][0]), int(about["size"][1])
     how, dtype = told(about.get("how") or {}), about.get("dtype", "float32")
-    named = {name: about[name] for name in ("method", "relevance", "split", "family", "weights")}
+    named = {name: about[name] for name in ("method", "split", "family", "weights")}
+    named["relevance"] = one_name(about["relevance"])
     return Way(arm=arm, how=how, size=size, dtype=dtype, budget=tokens_of(about), **named)
 
 
@@ -181,7 +184,7 @@ class Arm:
         size: tuple[int, int] | None = None,
     ) -> Found:
         """Rows of a method on these families together; empty where any of them is missing."""
-        options = how if isinstance(how, str) else told(how)
+        options, relevance = how if isinstance(how, str) else told(how), one_name(relevance)
         wanted = (method, budget or self.sheet.budget, relevance, options, split, size or self.sheet.size)
         asked = (self.name, wanted, tuple(families))
         if asked not in self.sheet._found:
@@ -252,11 +255,8 @@ class Arm:
         for line in self.sheet.costs:
             about = line["cost"]
             same = (line.get("device"), about.get("dtype")) == (self.sheet.device, self.sheet.measured_in)
-            same &= (about["method"], about["relevance"], told(about.get("how") or {})) == (
-                method,
-                relevance,
-                told(how or {}),
-            )
+            same &= (about["method"], one_name(about["relevance"])) == (method, one_name(relevance))
+            same &= told(about.get("how") or {}) == told(how or {})
             same &= tuple(about["size"]) == self.sheet.size
             if same and (tokens_of(about) in (budget, None) or method == WHOLE):
                 arm = arm_of(method, (self.sheet.models.get(about["weights"]) or {}).get("tuned"))

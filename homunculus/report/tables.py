@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from homunculus.data import REGIONS
+from homunculus.eval.statistics import Interval
 from homunculus.report.blocks import Block, Heading, Table, Text
 from homunculus.report.decision import BASE, DECIDE, corrected
 from homunculus.report.numbers import Found, chance, number, percent, points
@@ -32,11 +33,9 @@ def full_resolution(arm: Arm) -> Arm:
     return next((other for other in arm.sheet.arms if other.name == "zero-shot"), arm)
 
 
-def retained(own: Found, whole: Found) -> float | None:
+def retained(own: Found, whole: Found) -> Interval | None:
     """The share of full-resolution accuracy that is left, in percent, on the questions both were asked."""
-    keys = [key for key in own.rows if key in whole.rows]
-    ceiling = sum(whole.rows[key]["exact"] for key in keys)
-    return 100 * sum(own.rows[key]["exact"] for key in keys) / ceiling if ceiling else None
+    return own.share_of(whole) if own and whole else None
 
 
 def main_table(arm: Arm) -> Table:
@@ -51,7 +50,6 @@ def main_table(arm: Arm) -> Table:
     for name in ranked(arm):
         own = arm.find(name, families)
         pair = own.against(base) if own and name != BASE else None
-        p = None if pair is None else p_values.get(name, pair.p)
         own_seconds = [percent(seconds.find(name, families).exact)] if seconds else []
         lines.append(
             [
@@ -59,17 +57,19 @@ def main_table(arm: Arm) -> Table:
                 *(percent(own.exact), *own_seconds),
                 *(percent(arm.find(name, [family]).exact) for family in families),
                 *(percent(region(own, place).exact) for place in REGIONS),
-                *(number(retained(own, whole)), points(pair), chance(p)),
+                *(percent(retained(own, whole)), points(pair)),
+                *(chance(None if pair is None else pair.p), chance(p_values.get(name))),
                 *spent(arm, name, families),
             ]
         )
     against = "retained, %" if ceiling == arm else "retained of zero-shot full resolution, %"
     head = ["method", "all", *(["all, equal seconds"] if seconds else []), *families, *REGIONS]
-    head += [against, f"over `{BASE}`, points", "p", *SPENT]
+    head += [against, f"over `{BASE}`, points", *P_VALUES, *SPENT]
     groups = [("", 1), ("exact answers, %", 1 + bool(seconds) + len(families)), ("by region, %", 3)]
-    return Table(head, lines, [*groups, ("compared", 3), ("where tokens go", 7), ("what it costs", 6)])
+    return Table(head, lines, [*groups, ("compared", 4), ("where tokens go", 7), ("what it costs", 6)])
 
 
+P_VALUES = ("p, as it is", "p, after Holm")
 SPENT = (
     *("questions", "tokens", "covered, %", "fine, %", "overlap, %", "hit, %", "cell, %"),
     *("exact % per token", "questions/s", "p50, ms", "p99, ms", "peak, MiB", "padding, %"),

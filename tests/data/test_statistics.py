@@ -1,5 +1,7 @@
 """Intervals that hold as often as they say, p-values that are uniform when nothing is there."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from scipy import stats
 
 from homunculus.errors import DataError
 from homunculus.eval import compare, holm, interval
-from homunculus.eval.statistics import group, sign_flip
+from homunculus.eval.statistics import group, ratio, sign_flip
 
 scores = st.lists(st.sampled_from([0.0, 0.3, 0.6, 1.0, -0.4]), min_size=2, max_size=10)
 
@@ -73,6 +75,122 @@ def test_the_same_seed_gives_the_same_interval():
     assert interval(values) == interval(values.tolist()) == interval(values)
     assert interval(values, seed=1) != interval(values)
     assert interval([1.0, 1.0, 1.0]) == (1, 1, 1)
+
+
+# ------------------------------------------------------------------------------------------- strata and ratios
+
+
+def two_families(chance):
+    """Exponential values, five times as many of the first family."""
+    values = [chance.exponential(size=count) + more for count, more in ((60, 0.0), (12, 1.0))]
+    return values, ["a"] * 60 + ["b"] * 12
+
+
+def test_strata_weigh_equally_and_are_drawn_apart_as_scipy_does():
+    values, strata = two_families(np.random.default_rng(5))
+    ours = interval(np.concatenate(values), strata=strata, resamples=20_000)
+
+    def macro(a, b, axis):
+        return (a.mean(axis) + b.mean(axis)) / 2
+
+    theirs = stats.bootstrap(values, macro, n_resamples=20_000, method="BCa", rng=np.random.default_rng(1), batch=2000)
+    assert ours.mean == pytest.approx((values[0].mean() + values[1].mean()) / 2)
+    assert ours.low == pytest.approx(theirs.confidence_interval.low, rel=0.02)
+    assert ours.high == pytest.approx(theirs.confidence_interval.high, rel=0.02)
+    plain = interval(np.concatenate(values))
+    assert abs(ours.mean - plain.mean) > 0.2 and ours.high - ours.low > plain.high - plain.low
+
+
+def test_every_draw_of_small_strata():
+    """All equally likely draws, written down one by one."""
+    sums, counts = [[1.0, 3.0], [0.0, 2.0, 7.0]], [[1, 2], [3, 1, 2]]
+    everything = []
+    for first in product(range(2), repeat=2):
+        for second in product(range(3), repeat=3):
+            own = [
+                sum(sums[s][i] for i in drawn) / sum(counts[s][i] for i in drawn)
+                for s, drawn in ((0, first), (1, second))
+            ]
+            everything.append(sum(own) / 2)
+    values, labels, strata = [], [], []
+    for s in range(2):
+        for i, (total, count) in enumerate(zip(sums[s], counts[s], strict=True)):
+            values += [total / count] * count
+            labels += [f"{s}-{i}"] * count
+            strata += [s] * count
+    for confidence in (0.5, 0.8, 0.9):
+        found = interval(values, labels, strata=strata, method="percentile", confidence=confidence, resamples=40_000)
+        for edge, tail in ((found.low, (1 - confidence) / 2), (found.high, (1 + confidence) / 2)):
+            below, upto = np.mean(np.array(everything) < edge - 1e-9), np.mean(np.array(everything) <= edge + 1e-9)
+            assert below - 0.02 <= tail <= upto + 0.02
+
+
+def test_a_ratio_is_paired_as_scipy_does():
+    chance = np.random.default_rng(7)
+    b = chance.exponential(size=50) + 0.5
+    a = 0.8 * b + 0.3 * chance.exponential(size=50)
+    ours = ratio(a, b, resamples=20_000)
+
+    def share(x, y, axis):
+        return x.mean(axis) / y.mean(axis)
+
+    how = {"n_resamples": 20_000, "method": "BCa", "paired": True, "rng": np.random.default_rng(1), "batch": 2000}
+    theirs = stats.bootstrap((a, b), share, **how).confidence_interval
+    assert ours.mean == pytest.approx(a.mean() / b.mean())
+    assert ours.low == pytest.approx(theirs.low, rel=0.01) and ours.high == pytest.approx(theirs.high, rel=0.01)
+    apart = [interval(own, seed=seed) for own, seed in ((a, 1), (b, 2))]
+    unpaired = apart[0].high / apart[1].low - apart[0].low / apart[1].high
+    assert ours.high - ours.low < unpaired / 3
+
+
+def test_ratios_hold_as_often_as_they_say():
+    """Images of one to six questions in two families of unequal size, half of what is right lost now and then."""
+    missed = 0
+    for run in range(300):
+        chance = np.random.default_rng(run)
+        a, b, images, families = [], [], [], []
+        for family, count, right in (("a", 50, 0.9), ("b", 20, 0.6)):
+            for image in range(count):
+                of = int(chance.integers(1, 7))
+                top = (chance.random(of) < right).astype(float)
+                kept = top * (chance.random() < 0.8)  # an image is kept or lost as a whole
+                a, b = [*a, *kept], [*b, *top]
+                images += [f"{family}{image}"] * of
+                families += [family] * of
+        found = ratio(a, b, images, strata=families, resamples=1000)
+        missed += not found.low <= 0.8 <= found.high
+    assert 0.015 < missed / 300 < 0.1
+
+
+@given(scores)
+def test_one_stratum_is_none(values):
+    labels = ["all"] * len(values)
+    assert interval(values, strata=labels, resamples=200) == interval(values, resamples=200)
+    assert sign_flip(values, strata=labels, resamples=200) == sign_flip(values, resamples=200)
+
+
+@given(scores)
+def test_p_values_of_strata_count_all_signs(values):
+    differences = np.array([*values, 0.3, -0.6, 1.0])
+    strata = ["a"] * len(values) + ["b"] * 3
+    weights = np.array([1 / len(values)] * len(values) + [1 / 3] * 3)
+    signs = np.array(np.meshgrid(*[[-1, 1]] * len(differences))).reshape(len(differences), -1)
+    observed = abs((differences * weights).sum())
+    expected = np.mean(np.abs((differences * weights) @ signs) >= observed - 1e-9)
+    assert sign_flip(differences, strata=strata) == pytest.approx(expected)
+
+
+def test_what_is_no_share():
+    with pytest.raises(DataError, match="share of nothing"):
+        ratio([0, 0, 0], [0, 0, 0])
+    with pytest.raises(DataError, match="share of nothing"):
+        ratio([1, 0, 0], [1, 0, 0])  # drawn without the first there is nothing
+    with pytest.raises(DataError, match="at least two of each"):
+        interval([1, 2, 3], strata="aab")
+    with pytest.raises(DataError, match="3 values but 2 labels of strata"):
+        interval([1, 2, 3], strata="aa")
+    with pytest.raises(DataError, match="3 values but 2 cluster labels"):
+        interval([1, 2, 3], "ab", strata="aab")
 
 
 # ----------------------------------------------------------------------------------------------------- sign flips

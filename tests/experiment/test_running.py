@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from homunculus.allocation import coverage
+from homunculus.allocation import DEFAULT, coverage
 from homunculus.data import make
 from homunculus.errors import OutputError
 from homunculus.eval import answers, drawing
 from homunculus.eval.answers import Chunk, answered
 from homunculus.eval.drawing import EACH, Ahead, Drawn, to_ask
 from homunculus.eval.plans import Plan, method_names, weights_key
+from homunculus.eval.relevances import told_region
 from homunculus.eval.rows import Kept
 from homunculus.eval.running import chunk_size, evaluate, in_order, run
 from homunculus.eval.suites import SUITES, Scope, plans_of
@@ -222,6 +223,36 @@ def test_suites_ask_every_family_alike(name):
     assert len(families["scenes"]) == len(families["scene-text"]) > 1
     some = plans_of([name], Scope(methods=("topk",)))
     assert {plan.method for plan in some} <= {"topk", "foveated-pyramid", "whole"}
+
+
+def test_what_has_several_names_is_asked_once(model, tmp_path):
+    """hit-100 and moved-0 are the true region: one mark, one plan of a suite, one row for each question."""
+    plans = [Plan("scenes", questions=4, budget=32, relevance=own, **SMALL) for own in ("hit-100", "true", "moved-0")]
+    assert len({plan.mark("") for plan in plans}) == 1 and {plan.relevance for plan in plans} == {"true"}
+    assert replace(plans[0], relevance="hit-90").mark("") != plans[0].mark("")
+    file = tmp_path / "rows.jsonl"
+    for plan in plans:
+        run(model, [plan], Kept(file))
+    assert len(Kept(file).settings) == 1 and file.read_text().count('"said"') == 4
+    boxes, size = [(10.0, 20.0, 60.5, 33.0)], (256, 256)
+    truth = told_region("true", "scenes/val/0#0", boxes, size)
+    assert all(told_region(own, "scenes/val/0#0", boxes, size).equal(truth) for own in ("hit-100", "moved-0"))
+
+
+def test_suites_repeat_nothing_and_ask_the_most():
+    everything = plans_of(list(SUITES)[:-1], Scope())
+    assert len({plan.mark("") for plan in everything}) == len(everything)
+    most = {}
+    for name in list(SUITES)[:-1]:
+        for plan in SUITES[name](Scope()):
+            most[plan.mark("")] = max(plan.questions, most.get(plan.mark(""), 0))
+    assert {plan.mark(""): plan.questions for plan in everything} == most
+    default = [
+        plan.relevance for plan in plans_of(["forgiving"], Scope(families=("scenes",))) if plan.method == DEFAULT
+    ]
+    assert sorted(default) == sorted(
+        ["true", *(f"hit-{rate}" for rate in (90, 70, 50, 30)), *(f"moved-{leaves}" for leaves in (1, 2, 4, 8))]
+    )
 
 
 def test_the_main_table_has_every_method_at_the_budget():

@@ -106,7 +106,7 @@ def sheet(file: Path, *parts: Iterator[dict[str, Any]]) -> Sheet:
 
 
 def rich(file: Path, questions: int = 400) -> Path:
-    """A file with something for every part of a page."""
+    """A file with something for every part of a page. The true region is asked once, under the name of `hit-100`."""
     some = {
         name: ACCURACY[name]
         for name in ("topk", "uniform", "stratified", "pyramid", "foveated-pyramid", "log-polar-rings")
@@ -137,7 +137,6 @@ def rich(file: Path, questions: int = 400) -> Path:
         *ablations,
         lines(_moved(some, -15), relevance="first-turn", costs=False, **half),
         lines(_moved(ours, -10), relevance="saliency", costs=False, **half),
-        lines(_moved(ours, 2), relevance="true", costs=False, **half),
         lines(_moved(ours, -4), relevance="moved-4", costs=False, **half),
         lines(_moved(some, -25), split="test-ood", **half),
         lines(_moved(ours, -10), size=[2048, 2048], **half),

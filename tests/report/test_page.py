@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 from homunculus.data.dice import Dice
 from homunculus.errors import DataError, OutputError
 from homunculus.eval.rows import Kept
-from homunculus.report.ablations import differs_in, forgiving, groups
+from homunculus.report.ablations import differs_in, forgiving, groups, spoilt_rates, spoilt_table
 from homunculus.report.blocks import Heading, Table, to_html, to_markdown
 from homunculus.report.charts import Point, pareto, spread
 from homunculus.report.heat import accuracy_map
+from homunculus.report.numbers import percent
 from homunculus.report.open_questions import NOT_MEASURED, open_questions
 from homunculus.report.page import document, to_page
 from homunculus.report.predictions import outcomes
@@ -96,8 +97,14 @@ def test_the_page_stands_alone_and_is_the_same_each_time(file, blocks):
 def test_every_section_is_there(blocks):
     heads = [block.text for block in blocks if isinstance(block, Heading) and block.level == 2]
     wanted = ["The decision", "Predictions", "Open questions", "Every method", "Budgets", "Cost", "Where on the page"]
-    wanted += ["One thing changed at a time", "Unlike training", "Several questions about one image"]
+    wanted += ["One thing changed at a time", "Unlike training", "Several questions about one image", "Legibility"]
     assert set(wanted) <= set(heads) and heads[-1] == "How it was measured"
+
+
+def test_it_says_how_families_are_weighed_and_which_p_values_count(blocks):
+    text = to_markdown(blocks)
+    assert text.count("is the mean of the families, which count equally however many questions each was asked") == 2
+    assert "| p, as it is | p, after Holm |" in text and "these three comparisons were fixed beforehand" in text
 
 
 def test_text_from_rows_is_escaped():
@@ -120,19 +127,56 @@ def test_retained_is_the_ratio_on_common_questions(full):
     arm = full.arms[0]
     ours, whole = arm.find("topk"), arm.find("whole")
     mean = [sum(row["exact"] for row in own.rows.values()) for own in (ours, whole)]
-    assert retained(ours, whole) == pytest.approx(100 * mean[0] / mean[1])
-    assert retained(whole, whole) == 100
+    assert retained(ours, whole).mean == pytest.approx(100 * mean[0] / mean[1])
+    assert retained(whole, whole) == (100, 100, 100)
     some = ours.where("few", lambda row: row["key"].endswith("#0"))
     few = [sum(own.rows[key]["exact"] for key in some.rows) for own in (ours, whole)]
-    assert retained(some, whole) == pytest.approx(100 * few[0] / few[1])
+    assert retained(some, whole).mean == pytest.approx(100 * few[0] / few[1])
+    shown = {line[0].strip("` ★"): line for line in main_table(arm).lines}
+    assert shown["topk"][main_table(arm).head.index("retained, %")] == percent(retained(ours, whole))
 
 
 def test_ablations_are_grouped_by_what_differs(full):
     zero = next(arm for arm in full.arms if arm.name == "zero-shot")
     assert set(groups(zero)) == {"hit", "moved", "relevance", "foveal_share", "e0", "looks", "size"}
+    assert list(groups(zero))[:2] == ["hit", "moved"]  # below the picture of them
     assert all(differs_in(way, zero) == what for what, ways in groups(zero).items() for way in ways)
     best = forgiving(zero)
     assert best is not None and best[0].method == "foveated-pyramid"  # it was planted to lose least
+
+
+@pytest.mark.parametrize("name", ["hit-100", "moved-0", "true"])
+def test_the_true_region_is_asked_once_and_found_by_any_name(tmp_path, name):
+    """Whatever an older file calls it, it is the first column of both tables of spoilt relevance."""
+    ours, other = {"foveated-pyramid": (80, 80, 80)}, {"topk": (60, 60, 60)}
+    few = {"questions": 40, "costs": False}
+    spoilt = [lines(_less(ours, 10), relevance=own, **few) for own in ("hit-50", "moved-4")]
+    parts = [lines(ours | other, **few), lines(ours, relevance=name, **few), *spoilt]
+    arm = sheet(tmp_path / "rows.jsonl", *parts).arms[0]
+    found = [arm.find("foveated-pyramid", relevance=own) for own in ("hit-100", "moved-0", "true")]
+    assert len(found[0].rows) == 120 and all(one is found[0] for one in found)
+    assert set(groups(arm)) == {"hit", "moved"}  # the truth alone is no mixture of relevance
+    for kind, rates, head in (("hit", [100, 50], "100 % hits"), ("moved", [0, 4], "0 leaves off")):
+        table = spoilt_table(arm, kind, groups(arm)[kind])
+        assert spoilt_rates(arm, kind) == rates and table.head[1] == head
+        assert [line[0] for line in table.lines] == ["`foveated-pyramid`"]
+        assert table.lines[0][1] == percent(found[0].exact) and table.lines[0][-1].startswith("−")
+
+
+def test_the_true_region_stands_beside_mixtures_too(full, tmp_path):
+    zero = next(arm for arm in full.arms if arm.name == "zero-shot")
+    shown = {(way.method, way.relevance) for way in groups(zero)["relevance"]}
+    assert shown == {("foveated-pyramid", "true"), ("foveated-pyramid", "saliency")}
+    assert spoilt_rates(zero, "hit") == [100, 90, 70, 50, 30] and spoilt_rates(zero, "moved") == [0, 4]
+    alone = sheet(
+        tmp_path / "rows.jsonl", lines(questions=8), lines({"topk": (70, 70, 70)}, relevance="true", questions=8)
+    )
+    assert [way.relevance for way in groups(alone.arms[0])["relevance"]] == ["true"]
+    assert spoilt_rates(alone.arms[0], "hit") == []
+
+
+def _less(accuracy, by):
+    return {name: [share - by for share in shares] for name, shares in accuracy.items()}
 
 
 def test_follow_ups_are_paired_without_first_questions(full):
