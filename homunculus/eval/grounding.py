@@ -75,7 +75,8 @@ def densest(allocation: Allocation) -> Tensor:
     [[88.0, 56.0]]
     """
     density = (allocation.scores / 4**allocation.levels).masked_fill(allocation.is_context, -1)
-    return allocation.centers[range(len(density)), density.argmax(1)]
+    best = density.argmax(1)[:, None, None].expand(-1, -1, 2)  # gathered, as a list of rows would wait for the device
+    return allocation.centers.gather(1, best)[:, 0]
 
 
 def found(place: Sequence[float], boxes: Sequence[Box], leaf: float) -> float:

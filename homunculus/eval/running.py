@@ -26,6 +26,8 @@ from homunculus.eval.rows import Kept, Row
 from homunculus.geometry import Size
 from homunculus.model.looking import BUDGETS
 from homunculus.model.vlm import CompactVLM
+from homunculus.peers.reading import stage_of
+from homunculus.peers.variable import COUNTS
 
 T = TypeVar("T")
 Tick = Callable[[Plan, int], None]  # of a plan so many more questions are done
@@ -60,12 +62,26 @@ def together(plan: Plan, device: torch.device) -> int:
     if _is_batchwide(plan):
         return MATES
     if plan.peer is not None:
-        read = area // LEAF**2
+        read = max(read_by_peer(plan.peer, area // LEAF**2), plan.budget or 0)
     elif plan.how.get("progressive"):
         read = max(BUDGETS)
     else:
         read = plan.cells[1] * plan.how.get("looks", 1)
     return max(1, min(MOST, tokens // max(1, read), pixels // area))
+
+
+def read_by_peer(peer: str, leaves: int) -> int:
+    """How many tokens of an image of so many leaves a reducer holds for each question.
+
+    Those that act on features hold all leaves once for the questions of an image, and few of them for each question.
+
+    >>> [read_by_peer(name, 4096) for name in ("whole", "fastv", "dyrate", "tome", "variable", "combined")]
+    [4096, 4096, 4096, 1024, 400, 400]
+    """
+    stage = stage_of(peer)
+    if stage in ("batch", "combined"):  # cells before the encoder
+        return min(leaves, max(COUNTS))
+    return leaves // EACH if stage == "features" else leaves
 
 
 def chunk_size(size: Size, device: torch.device) -> int:

@@ -43,7 +43,7 @@ ARMS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(("pyramid", {"mode": "split", "split": split}) for split in (None, (96, 96, 64, 17), (28, 189, 28, 28))),
     *(("stratified", {"strata": strata}) for strata in (4, 8)),
     *(("topk-coverage", {"weight": weight}) for weight in (0.02, 0.05, 0.2, 0.5)),
-    *(("frequency", {"stretch": stretch}) for stretch in (1.0, 4.0)),
+    *(("frequency", {"stretch": stretch}) for stretch in ("across", "none")),
 )
 
 

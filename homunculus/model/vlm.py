@@ -45,7 +45,7 @@ def look(
     view = view_of(images, density, budget, allocator, fixations=fixations, leaf=leaf)
     allocation = rectangular(allocate_view(view, budget, allocator, seed=seed, **options))
     patches = sample(images, by_image(allocation, len(density) // len(images)), dtype=dtype)
-    return VisualTokens(patches.view(len(density), -1, *patches.shape[2:]), allocation)
+    return VisualTokens(patches.reshape(len(density), -1, *patches.shape[2:]), allocation)
 
 
 def view_of(

@@ -20,7 +20,7 @@ from homunculus.model.encoder import Cells, Encoder, cells_of
 from homunculus.model.rotary import Turns
 from homunculus.model.vlm import CompactVLM
 from homunculus.peers.layers import LAYER_PEERS, remember_reduced
-from homunculus.peers.registry import get_peer
+from homunculus.peers.registry import full_precision, get_peer
 from homunculus.peers.tokens import Seen
 from homunculus.sampling import sample
 from homunculus.structures import View, rectangular
@@ -94,13 +94,15 @@ def encoded(
 
 
 def received(block: Block, x: Float[Tensor, "b n c"], where: Turns) -> Float[Tensor, "b n"]:
-    """How much all tokens look at each in a block: the mean over tokens and heads, sum 1."""
+    """How much all tokens look at each in a block: the mean over tokens and heads, sum 1; compared in full precision
+    even inside autocast, as in peers/layers.py."""
     normed = block.norm(x)
     query = block.attention.queries(normed, where).float()
     key = block.attention.keys_values(normed, where)[0].float()
     total = torch.zeros(x.shape[:2], device=x.device)
-    for part in query.split(ROWS, dim=2):
-        total += (part @ key.mT / part.shape[-1] ** 0.5).softmax(-1).mean(1).sum(1)
+    with full_precision(x.device.type):
+        for part in query.split(ROWS, dim=2):
+            total += (part @ key.mT / part.shape[-1] ** 0.5).softmax(-1).mean(1).sum(1)
     return total / x.shape[1]
 
 

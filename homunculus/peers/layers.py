@@ -177,6 +177,8 @@ def remember_reduced(
                 features, places = peer.choose(shown, counts[number + 1])
         with torch.no_grad():
             x, _ = layer(x, where, seen, mask)
+    if torch.is_grad_enabled():  # autocast may keep weights that it cast here, where they have no gradients
+        torch.clear_autocast_cache()
     return Memory(tuple(remembered))
 
 

@@ -19,8 +19,8 @@ from homunculus.eval.drawing import EACH, Ahead, Drawn, to_ask
 from homunculus.eval.plans import Plan, method_names, weights_key
 from homunculus.eval.relevances import told_region
 from homunculus.eval.rows import Kept
-from homunculus.eval.running import chunk_size, evaluate, in_order, run
-from homunculus.eval.suites import SUITES, Scope, plans_of
+from homunculus.eval.running import chunk_size, evaluate, in_order, run, together
+from homunculus.eval.suites import ARMS, SUITES, Scope, plans_of
 from homunculus.model.answer import answer
 from homunculus.model.config import tiny
 from homunculus.model.looking import LearnedRelevance
@@ -119,10 +119,10 @@ def test_processes_ask_what_one_asks(model, tmp_path):
     for process in (1, 0):
         assert run(model, plans, Kept(file, process), part=(process, 2))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.1.jsonl", "rows.jsonl"]
-    together = Kept(file)
+    both = Kept(file)
     for plan in plans:
         mark = plan.mark(weights_key(model))
-        one, other = in_order(alone.rows[mark].values()), in_order(together.rows[mark].values())
+        one, other = in_order(alone.rows[mark].values()), in_order(both.rows[mark].values())
         assert [row["key"] for row in one] == [row["key"] for row in other]
         assert [row["said"] for row in one] == [row["said"] for row in other]
 
@@ -323,3 +323,20 @@ def test_whole_is_every_leaf(size):
     cells = look(images, torch.ones(1, 8, 8), budget, allocator).allocation
     assert cells.levels.abs().max() < 0.2 and cells.budget == every_leaf(images)[0].shape[1]
     assert coverage(cells).union.item() == pytest.approx(1)
+
+
+def test_reducers_are_asked_together_by_what_they_hold():
+    """All leaves are held once for the questions of an image, unless every question reads them."""
+    device = torch.device("cpu")
+    many = {name: together(Plan("scenes", method=f"peers/{name}", budget=None), device) for name in ("whole", "dyrate")}
+    assert many == {"whole": 4, "dyrate": 4}
+    assert together(Plan("scenes", method="peers/tome", budget=273), device) == 16
+    assert together(Plan("scenes", method="peers/tome", budget=4096), device) == 4
+    assert together(Plan("scenes", method="peers/combined", budget=None), device) == 16
+
+
+@pytest.mark.parametrize(("method", "options"), ARMS, ids=str)
+def test_an_arm_of_the_ablations_has_options_that_its_method_takes(method, options):
+    images = torch.rand(1, 3, 1024, 1024, generator=torch.Generator().manual_seed(0))
+    density = torch.rand(1, 64, 64, generator=torch.Generator().manual_seed(1)) ** 8
+    assert look(images, density, 273, method, **options).allocation.budget == 273

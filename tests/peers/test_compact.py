@@ -106,3 +106,16 @@ def test_a_method_that_hears_the_question_wants_one(model, images):
 def test_no_hook_stays(model, images):
     seen_whole(model, images)
     assert not any(block._forward_pre_hooks for block in model.encoder.blocks)
+
+
+def test_attention_is_compared_in_full_precision_inside_autocast(model):
+    """Queries and keys are what the model has; how alike they are is not rounded once more."""
+    block, x = model.encoder.blocks[-1], torch.randn(1, 300, 32, generator=torch.Generator().manual_seed(3))
+    where = turns(torch.rand(1, 300, 4, generator=torch.Generator().manual_seed(4)) * 20, 16)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = received(block, x, where)
+        normed = block.norm(x)
+        query, key = block.attention.queries(normed, where), block.attention.keys_values(normed, where)[0]
+    by_hand = (query.double() @ key.double().mT / 4).softmax(-1).mean(1).mean(1)
+    assert query.dtype == torch.bfloat16 and found.dtype == torch.float32
+    assert (found - by_hand).abs().max() < 1e-7

@@ -243,3 +243,14 @@ def test_raters_are_words_that_have_to_do_with_the_image(count):
                 ]
             mean = given.features[image, mine].mean(0)
             assert close(features[image, sorted(order).index(place)], mean, 1e-5)
+
+
+@peer_names
+def test_all_of_a_decoder_learns_inside_autocast(name):
+    """What is read without gradients to choose tokens must not leave weights without gradients behind."""
+    decoder, question, answer = loud().requires_grad_(True), questions(*ASKED), answers("7", "no", "red")
+    features, places = torch.randn(3, TOKENS, 32), torch.rand(3, TOKENS, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        memory = remember_reduced(decoder, features, places, question, LAYER_PEERS[name], MEAN)
+        decoder(memory, question, answer).float().square().sum().backward()
+    assert [one for one, weight in decoder.named_parameters() if weight.grad is None] == []
