@@ -1,6 +1,7 @@
 """The numbers of human vision that this project uses, beside the published ones, and how our cells compare.
 
     python -m bench.biology [--out docs/biology.png]
+    python -m bench.biology --time cuda                 how long the allocators take instead, on a device
 
 prints the table of facts, draws sizes and frequencies against eccentricity, then prints how alike reconstructions are
 to an eye that looks at the middle. Every fact is computed by homunculus/biology or measured on an allocation, and says
@@ -20,7 +21,9 @@ from torch import Tensor
 
 import homunculus
 from bench.biology_figure import draw
+from bench.timing import median_ms, where
 from homunculus import data
+from homunculus.allocation import DEFAULT
 from homunculus.biology import acuity, cones, cortex, receptive, schwartz
 from homunculus.biology.field import DEGREES, pixels_per_degree, to_degrees, to_pixels
 from homunculus.biology.perception import Alike, acuity_similarity
@@ -257,10 +260,24 @@ def perception() -> Iterator[str]:
             yield f"| {title} | `{name}` | {seen.whole:.3f} | {rings} | {plain} |"
 
 
+def batch_times(device: str, batch: int = 64, repeats: int = 20) -> dict[str, float]:
+    """Milliseconds in which 273 cells of each image of a batch are laid out; no CUDA graph."""
+    density = torch.rand(batch, SIDE // 16, SIDE // 16, device=device)
+    return {
+        name: median_ms(lambda n=name: homunculus.allocate(density, TOKENS, n, validate=False), device, repeats)
+        for name in ("v1", "log-polar-rings", DEFAULT)
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/biology.png"), help="the PNG to write")
+    parser.add_argument("--time", metavar="DEVICE", help="time the allocators there, and do nothing else")
     asked = parser.parse_args()
+    if asked.time:
+        print(where(asked.time))
+        print("\n".join(f"{name}: {ms:.1f} ms for 64 images" for name, ms in batch_times(asked.time).items()))
+        return
     found = list(rows())
     print("| fact | ours | published | agree | source |\n|---|---|---|---|---|")
     print("\n".join([*map(str, found), *NOT_MODELLED]))

@@ -153,9 +153,8 @@ class OwnTokens:
             )
             return variable.remember_padded(model, own)
         if stage == "combined":
-            shares = {
-                name: self.how[name] for name in ("merged", "shown") if name in self.how
-            }  # others are for writing
+            # Its other options are about writing, of which there is none here.
+            shares = {name: self.how[name] for name in ("merged", "shown") if name in self.how}
             whole, count = images.repeat_interleave(samples.each, 0), self.plan.budget or combined.CELLS
             return combined.remember_combined(model, whole, density, samples.question, count, **shares)
         if stage == "features":

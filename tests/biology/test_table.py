@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.biology import NOT_MODELLED, Row, alike, printed, rows
+from bench.biology import NOT_MODELLED, Row, alike, batch_times, printed, rows
 from homunculus.viz.example import example_page
 
 PAGE = (Path(__file__).parents[2] / "docs" / "biology.md").read_text()
@@ -42,3 +42,10 @@ def test_the_page_shows_how_alike_images_are():
     whole, *rings = (float(cell) for cell in line.split("|")[3:10])
     assert seen.whole == pytest.approx(whole, abs=0.006)
     assert list(seen.rings) == pytest.approx(rings, abs=0.011)
+
+
+def test_what_is_timed_is_what_the_page_tells_of():
+    timed = batch_times("cpu", batch=2, repeats=1)
+    told = next(part for part in PAGE.split("\n\n") if "bench.biology --time" in part)
+    assert timed.keys() == {"v1", "log-polar-rings", "foveated-pyramid"} and all(ms > 0 for ms in timed.values())
+    assert all(f"`{name}`" in told for name in ("v1", "log-polar-rings")) and "the default tree" in told
