@@ -7,6 +7,7 @@ records of the stream have come and the last `capacity` of them are there, recor
 
 from collections.abc import Callable, Mapping
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class Pool:
     `workers` processes draw ahead of need; with none the caller draws. Process `part` of `parts` has its share of one
     stream. Of each image at most `questions` are kept, and tokens beyond the longest question or answer are cut. Of the
     words in questions a share `spelled` is given in bytes, so that a reader knows letters when it meets a new word.
+    Kinds of questions that are named in `kinds` are drawn so many times as often as others of their image.
 
     >>> with Pool({"scenes": 1.0}, size=(64, 48), capacity=4, renewed=1) as pool:
     ...     pool.fill()
@@ -61,6 +63,7 @@ class Pool:
         spelled: float = 0.0,
         faces: str | None = None,
         readings: int = 0,
+        kinds: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         for family in families:
             check(family, split)
@@ -75,6 +78,8 @@ class Pool:
             raise DataError(f"cannot begin with {first} of {capacity} images: give 1 <= first <= capacity")
         if not 0 <= part < parts:
             raise DataError(f"there is no part {part} of {parts}: parts are counted from 0")
+        if min(kinds.values(), default=1) <= 0:
+            raise DataError(f"the weights {dict(kinds)} leave a kind of question out: give numbers above 0")
         if min(questions, longest_question, longest_answer, *size) < 1 or workers < 0:
             raise DataError("a pool needs room for a pixel, a question and a token of each text, and workers >= 0")
         self.plan = Plan(
@@ -99,6 +104,7 @@ class Pool:
         self.waited = 0.0  # seconds in which `advance` had no next record
         self._holds = np.full(capacity, -1)  # the number of each slot's record
         self._counts = np.zeros((capacity, 2), dtype=np.int64)  # of each slot: questions and readings, readings alone
+        self._kinds, self._weights = kinds, np.ones((capacity, self.plan.rows))  # of each slot's questions
         self._next: int | None = None  # the record that `advance` takes first
         cuda = self.device.type == "cuda"
         self._beside = torch.cuda.Stream(self.device) if cuda else None  # copies pass while the device works
@@ -127,8 +133,9 @@ class Pool:
     def draw(self, count: int, step: int, each: int = 1, readings: float = 0.0) -> Samples:
         """Random questions, `each` in a row of one image; the same for the same step.
 
-        Any image is as likely as another, and then any question of it; none twice while there are others. With
-        `readings` texts are to be read instead where an image has any: of these the shortest, this share of them.
+        Any image is as likely as another, and then any question of it, by the weight of its kind; none twice while
+        there are others. With `readings` texts are to be read instead where an image has any: of these the shortest,
+        this share of them.
         """
         held = min(self._start(), self.capacity)
         if count < 1 or each < 1 or count % each:
@@ -142,7 +149,9 @@ class Pool:
         last = np.where(reads, first + np.ceil(readings * read).astype(np.int64), all_of - read)
         row = np.arange(most)
         drawn = (first <= row) & (row < last)
-        order = np.where(drawn, chance[images:].reshape(images, most), 1.0).argsort(1)
+        # Waiting times: the question whose weight is w times another's comes first w times as often.
+        wait = -np.log1p(-chance[images:].reshape(images, most)) / self._weights[slot]
+        order = np.where(drawn, wait, np.inf).argsort(1)
         number = np.take_along_axis(order, np.arange(each) % (last - first), 1)  # [images, each]
         slots, numbers = sent(torch.from_numpy(np.stack((slot.repeat(each), number.ravel()))), self.device)
         return self.samples(slots, numbers, each)
@@ -218,6 +227,7 @@ class Pool:
         self.families[slot].fill_(list(self.plan.families).index(self.plan.record(number)[0]))  # no wait, as = would
         asked = self.asked_of[slot]
         self._counts[slot] = len(asked), sum(question.kind == READING for question in asked)
+        self._weights[slot, : len(asked)] = [self._kinds.get(question.kind, 1.0) for question in asked]
         self._holds[slot] = number
 
     def _copy(self, place: int, slot: int) -> torch.cuda.Event | None:

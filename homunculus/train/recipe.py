@@ -38,6 +38,7 @@ from homunculus.train.score import Scoring
 FAMILIES = {"documents": 0.6, "scenes": 0.2, "scene-text": 0.2}
 WITH_DRILLS = {"documents": 0.4, "drills": 0.3, "scenes": 0.15, "scene-text": 0.15}
 MORE_DRILLS = {"documents": 0.3, "drills": 0.42, "scenes": 0.13, "scene-text": 0.15}
+HARD = {"side": 4.0, "count": 3.0}  # questions about scenes, each one in sixteen of them, that are slow to learn
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Recipe:
     longest_answer: int = 96  # letters; what is longer is cut
     spelled: float = 0.1  # words in questions that are given in letters
     faces: str | None = None  # a folder of more typefaces, for drills
+    kinds: Mapping[str, float] = field(default_factory=dict)  # of questions, that are asked so many times as often
     seed: int = 0  # by default: another seed, other images
     continues: bool = False  # it begins from weights
     checked: int = 0  # held-out images that score and read stages are checked by
@@ -87,6 +89,7 @@ def speedrun() -> Recipe:
             _settle(2500),
         ),
         families=WITH_DRILLS,
+        kinds=HARD,
         first=1024,
         checked=128,
         check_every=1500,
@@ -245,11 +248,11 @@ def _keep(out: Path, recipe: Recipe) -> None:
     """A run goes on with the images it began with."""
     if recipe.faces and not recipe.families.get("drills"):
         raise ModelError("only drills are set in other typefaces, and this recipe has none: leave out --faces")
-    families = json.dumps(dict(recipe.families), sort_keys=True)
-    key = content_key(families, check_faces(recipe.faces) if recipe.faces else "")
+    weights = json.dumps([dict(recipe.families), dict(recipe.kinds)], sort_keys=True)
+    key = content_key(weights, check_faces(recipe.faces) if recipe.faces else "")
     known = out / "images.key"
     if known.exists() and known.read_text() != key:
-        raise ModelError(f"{out} was begun with other families or typefaces: give the same --faces, or write elsewhere")
+        raise ModelError(f"{out} was begun with other questions or typefaces: give the same --faces, or write elsewhere")
     if not known.exists() and share()[0] == 0:
         out.mkdir(parents=True, exist_ok=True)
         replace_file(known, lambda beside: beside.write_text(key))
@@ -283,6 +286,7 @@ def make_pool(
         longest_answer=recipe.longest_answer,
         spelled=recipe.spelled,
         faces=recipe.faces,
+        kinds=recipe.kinds,
         seed=seed,
         part=part,
         parts=parts,

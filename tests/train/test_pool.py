@@ -138,6 +138,23 @@ def test_every_image_and_every_question_is_as_likely():
         assert len(seen) == n and seen.min() > 0.4 * 1000 / n and seen.max() < 1.8 * 1000 / n
 
 
+def test_a_kind_comes_by_its_weight():
+    plain, pool = filled(families={"scenes": 1.0}), filled(families={"scenes": 1.0}, kinds={"colour": 3.0})
+    kinds = [[question.kind == "colour" for question in asked] for asked in pool.asked_of]
+    assert any(map(any, kinds)) and not all(map(all, kinds))
+    samples = pool.draw(6000, step=0)
+    assert torch.equal(samples.slot, plain.draw(6000, step=0).slot)
+    for slot, colours in enumerate(kinds):
+        weights = torch.tensor(colours) * 2.0 + 1
+        share = weights / weights.sum()
+        here = samples.slot == slot
+        seen = torch.bincount(samples.number[here], minlength=len(colours)) / here.sum()
+        assert (seen - share).abs().max() < 4 * (0.25 / here.sum()) ** 0.5
+    assert torch.equal(
+        filled(families={"scenes": 1.0}, kinds={"word": 3.0}).draw(60, 0).number, plain.draw(60, 0).number
+    )
+
+
 @pytest.mark.parametrize("each", [2, 8, 30])
 def test_several_questions_of_each_image(each):
     pool = filled(questions=12)
@@ -192,6 +209,7 @@ def test_a_share_of_the_words_is_spelled():
         (MIXED, {"part": 2, "parts": 2}),
         (MIXED, {"questions": 0}),
         (MIXED, {"workers": -1}),
+        (MIXED, {"kinds": {"side": 0.0}}),
     ],
 )
 def test_what_makes_no_pool_is_refused(families, options):

@@ -113,7 +113,7 @@ def test_a_run_keeps_its_typefaces(train, tmp_path, monkeypatch):
         (tmp_path / "others").mkdir(exist_ok=True)
         (tmp_path / "others" / "Other-regular.ttf").write_bytes((folder / "Other-bold.ttf").read_bytes())
         code, _, told = train(*begin, *other)
-        assert code != 0 and "was begun with other families or typefaces" in told and told.count("\n") == 1
+        assert code != 0 and "was begun with other questions or typefaces" in told and told.count("\n") == 1
     assert train(*begin, "--faces", folder)[1].startswith("done")
     families["scenes"] = 1.0
     assert "was begun with other families" in train("--preset", "drilled", "--out", "model", "--faces", folder)[2]
