@@ -27,16 +27,15 @@ from homunculus.model.decoder import Written
 from homunculus.model.looking import LearnedRelevance, question_ids
 from homunculus.model.vlm import CompactVLM
 from homunculus.peers.compact import seen_whole
-from homunculus.peers.reading import read_with, stage_of
-from homunculus.peers.tokens import Seen
+from homunculus.peers.reading import ALL_LEAVES, read_with, stage_of
+from homunculus.peers.tokens import Seen, of_images
 from homunculus.peers.variable import remember_padded
 from homunculus.pyramid import ImagePyramid
 from homunculus.relevance import relevance as relevance_of
 
 COVERED = 64
 SEGMENTED = "atlas"  # is given segments, found when the image was drawn
-ALL_LEAVES = ("none", "features", "layers", "decoding")  # stages of peers that every leaf is encoded for
-LEAVES = ("features", "places", "keys", "attention", "early")  # of what is seen, what has a row for every leaf
+HELD = 2  # encodings of all leaves that are kept, such as one that was told and one that was not
 Densities = dict[tuple[Any, ...], Tensor]  # by relevance, precision, size and the questions
 
 AT_ONCE = 1 << 24  # pixels that the scorer looks at, or leaves * LEAF**2 that are encoded, together
@@ -54,7 +53,7 @@ class Chunk:
         self.images = torch.stack([first[name] for name in names]).to(model.device)
         self.grid = -(-size[0] // LEAF), -(-size[1] // LEAF)
         self._densities: Densities = {} if shared is None else shared
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[tuple[str, str | None], Seen] = {}  # by precision, and the relevance that was told
 
     def images_of(self, places: Sequence[int]) -> Shaped[Tensor, "b 3 h w"]:
         """The image of each of these questions."""
@@ -86,18 +85,31 @@ class Chunk:
                 parts.append(learned.heard(features[self.which[part]], texts[part]).double())
         return resample_mass(torch.cat(parts), self.grid)
 
-    def seen(self, places: Sequence[int], dtype: str) -> tuple[Seen, list[int]]:
-        """Every leaf of the images of these questions, encoded, each image once; and which of them each is about."""
-        if dtype not in self._seen:
-            together = max(1, AT_ONCE // (self.size[0] * self.size[1]))
-            with computed_in(dtype, self.model):
-                parts = [seen_whole(self.model, own, attention=True) for own in self.images.split(together)]
-            joined = {name: torch.cat([getattr(one, name) for one in parts]) for name in LEAVES}
-            self._seen[dtype] = parts[0]._replace(**joined)  # type: ignore[arg-type]  # the grid is that of each part
-        images = list(dict.fromkeys(self.which[i] for i in places))
-        own = self._seen[dtype]
-        own = own._replace(**{name: getattr(own, name)[images] for name in LEAVES})
-        return own, [images.index(self.which[i]) for i in places]
+    def seen(self, places: Sequence[int], plan: Plan) -> tuple[Seen, list[int] | None]:
+        """Every leaf of the images of these questions, encoded. What is told is told by each question; otherwise each
+        image is there once, and which of them a question is about is said."""
+        name = plan.dtype, plan.relevance if plan.told else None
+        if name not in self._seen:
+            if len(self._seen) == HELD:
+                del self._seen[next(iter(self._seen))]  # the oldest
+            self._seen[name] = self._encoded(plan)
+        images = list(places) if plan.told else list(dict.fromkeys(self.which[i] for i in places))
+        own = of_images(self._seen[name], torch.tensor(images).to(self.model.device))
+        return own, None if plan.told else [images.index(self.which[i]) for i in places]
+
+    def _encoded(self, plan: Plan) -> Seen:
+        """Every leaf for each question, which tells how relevant it is, or, where nothing is told, of each image."""
+        density = self.density(plan) if plan.told else None
+        images = self.which if plan.told else list(range(len(self.images)))
+        together = max(1, AT_ONCE // (self.size[0] * self.size[1]))
+        parts = []
+        with computed_in(plan.dtype, self.model):
+            for first in range(0, len(images), together):
+                own = slice(first, first + together)
+                told = None if density is None else density[own]
+                parts.append(seen_whole(self.model, self.images[images[own]], density=told))
+        fields = zip(*parts, strict=True)
+        return Seen._make(torch.cat(field) if isinstance(field[0], Tensor) else field[0] for field in fields)
 
 
 def computed_in(dtype: str, model: CompactVLM) -> torch.autocast:
@@ -155,10 +167,10 @@ def question_number(key: str) -> int:
 
 
 def _answered_by_peer(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int]) -> list[Row]:
-    """The rows of a reducer, whose images are encoded once whatever the number of reducers."""
+    """The rows of a reducer; all leaves are encoded once, whatever the number of reducers."""
     peer, asked = str(plan.peer), [chunk.asked[i] for i in places]
     texts = [one.question.text for one in asked]
-    seen, which = chunk.seen(places, plan.dtype) if stage_of(peer) in ALL_LEAVES else (None, None)
+    seen, which = chunk.seen(places, plan) if stage_of(peer) in ALL_LEAVES else (None, None)
     with computed_in(plan.dtype, model):
         read = read_with(
             model,

@@ -16,7 +16,7 @@ from datetime import date
 from typing import Any
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Float64, Shaped
 from torch import Tensor
 
 from homunculus.allocation import get_allocator
@@ -25,13 +25,15 @@ from homunculus.eval.answers import computed_in
 from homunculus.eval.drawing import Asked, drawers, to_ask
 from homunculus.eval.packed import allocated_together, padded_cells
 from homunculus.eval.plans import Plan, weights_key
-from homunculus.eval.relevances import LEARNED, mixture_of
+from homunculus.eval.relevances import LEAF, LEARNED, mixture_of
 from homunculus.eval.rows import Kept, Row, short
 from homunculus.model.answer import answer
 from homunculus.model.looking import question_ids
 from homunculus.model.vlm import CompactVLM
 from homunculus.peers.reading import read_with
 from homunculus.peers.variable import remember_padded
+from homunculus.pyramid import ImagePyramid
+from homunculus.relevance import relevance as relevance_of
 
 BATCH = 8
 BATCHES = 100  # as many as a 99th percentile needs
@@ -117,23 +119,32 @@ def measure(
 def said_once(model: CompactVLM, plan: Plan, images: Shaped[Tensor, "b 3 h w"], asked: Sequence[Asked]) -> float:
     """Answers to a batch, thrown away; the share of tokens that were padding."""
     texts = [one.question.text for one in asked]
-    relevance = (
-        None if plan.relevance == "predicted" else [(name, weight) for name, weight in mixture_of(plan.relevance)]
-    )
+    relevance = None if plan.relevance == "predicted" else mixture_of(plan.relevance)
     how = dict(plan.how)
     with computed_in(plan.dtype, model), torch.no_grad():
         if plan.peer is not None:
-            return read_with(model, plan.peer, images, texts, plan.budget, **how).waste
+            density = None if relevance is None else by_pixels(images, relevance)
+            return read_with(model, plan.peer, images, texts, plan.budget, relevance=density, **how).waste
         allocator, budget = plan.cells
         if get_allocator(allocator).batchwide:
             ids, longest = question_ids(model, texts), how.pop("longest", 160)
-            density = model.relevance(images, ids)
+            density = model.relevance(images, ids) if relevance is None else by_pixels(images, relevance)
             tokens = padded_cells(images, allocated_together(model, images, density, budget, allocator, **how))
             model.decoder.write(remember_padded(model, tokens), ids, longest)
             return tokens.waste
         how |= {"budget": budget, "allocator": allocator, "relevance": relevance, "batch": BATCH}
         answer(model, images, texts, **how)
     return 0.0
+
+
+def by_pixels(images: Shaped[Tensor, "b 3 h w"], sources: list[tuple[str, float]]) -> Float64[Tensor, "b gh gw"]:
+    """The density of sources that hear no question, on the leaves of images.
+
+    >>> by_pixels(torch.rand(2, 3, 64, 100), [("detail", 1.0)]).shape
+    torch.Size([2, 4, 7])
+    """
+    height, width = images.shape[-2:]
+    return relevance_of(ImagePyramid(images, (-(-width // LEAF), -(-height // LEAF)), LEAF), sources)
 
 
 def synchroniser(device: torch.device) -> Callable[[], None]:

@@ -1,11 +1,11 @@
 """One way of asking: which questions, by which method, with how many tokens, by whose relevance.
 
 A method is an allocator by its name, which spends a budget before the encoder; `whole`, which shows every leaf, and the
-encoder is told how relevant each is, as with cells; or a published reducer, `peers/` and its name, which is given every
-leaf without that and keeps fewer (`peers/whole` keeps them all). Relevance is said in words, see `eval.relevances`. All
-that an answer depends on but the weights and the question is in a plan, and a hash of it marks the rows it gave: a row
-counts for its own plan only. What has several names (`hit-100` and `moved-0` are the true region) goes by one, so that
-it has one hash and is asked once.
+encoder is told how relevant each is, as with cells; or a published reducer, `peers/` and its name, which is given the
+same and keeps fewer, or leaves of which nothing was told with `how={"told": False}` (`peers/whole` keeps them all).
+Relevance is said in words, see `eval.relevances`. All that an answer depends on but the weights and the question is in
+a plan, and a hash of it marks the rows it gave: a row counts for its own plan only. What has several names (`hit-100`
+and `moved-0` are the true region) goes by one, so that it has one hash and is asked once.
 """
 
 import json
@@ -20,7 +20,7 @@ from homunculus.errors import DataError
 from homunculus.eval.relevances import LEAF, check_relevance
 from homunculus.geometry import Size
 from homunculus.model.vlm import CompactVLM
-from homunculus.peers.reading import all_peers, stage_of
+from homunculus.peers.reading import ALL_LEAVES, all_peers, stage_of
 
 DTYPES = ("float32", "bfloat16")
 PEERS, WHOLE = "peers/", "whole"
@@ -57,12 +57,28 @@ class Plan:
             check_budget(self.budget)
         elif self.budget is not None:
             raise DataError(f"whole shows every leaf, got a budget of {self.budget}: give None")
+        if "told" in self.how:
+            self._check_told(self.how["told"])
         check_relevance(self.relevance)
         object.__setattr__(self, "relevance", one_name(self.relevance))
         if self.questions < 2:
             raise DataError(f"{self.questions} questions give no interval: ask at least 2")
         if self.dtype not in DTYPES:
             raise DataError(f"answers are computed in {' or '.join(DTYPES)}, got {self.dtype!r}")
+
+    def _check_told(self, told: Any) -> None:
+        """Only of reducers that begin with all leaves is it said; that their encoder is told goes without saying."""
+        if self.peer is None or stage_of(self.peer) not in ALL_LEAVES:
+            raise DataError(f"{self.method} does not reduce leaves that an encoder could be told of: leave out told")
+        if not isinstance(told, bool):
+            raise DataError(f"told says whether the encoder is told what is relevant, True or False: got {told!r}")
+        if told:
+            object.__setattr__(self, "how", {name: value for name, value in self.how.items() if name != "told"})
+
+    @property
+    def told(self) -> bool:
+        """Whether the encoder hears how relevant each cell or leaf is."""
+        return self.how.get("told", True)
 
     @property
     def peer(self) -> str | None:

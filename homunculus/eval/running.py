@@ -62,7 +62,7 @@ def together(plan: Plan, device: torch.device) -> int:
     if _is_batchwide(plan):
         return MATES
     if plan.peer is not None:
-        read = max(read_by_peer(plan.peer, area // LEAF**2), plan.budget or 0)
+        read = max(read_by_peer(plan.peer, area // LEAF**2, plan.told), plan.budget or 0)
     elif plan.how.get("progressive"):
         read = max(BUDGETS)
     else:
@@ -70,18 +70,21 @@ def together(plan: Plan, device: torch.device) -> int:
     return max(1, min(MOST, tokens // max(1, read), pixels // area))
 
 
-def read_by_peer(peer: str, leaves: int) -> int:
+def read_by_peer(peer: str, leaves: int, told: bool = True) -> int:
     """How many tokens of an image of so many leaves a reducer holds for each question.
 
-    Those that act on features hold all leaves once for the questions of an image, and few of them for each question.
+    Where nothing is told those that act on features hold all leaves once for the questions of an image, and few of
+    them for each question.
 
     >>> [read_by_peer(name, 4096) for name in ("whole", "fastv", "dyrate", "tome", "variable", "combined")]
-    [4096, 4096, 4096, 1024, 400, 400]
+    [4096, 4096, 4096, 4096, 400, 400]
+    >>> read_by_peer("fastv", 4096, told=False), read_by_peer("tome", 4096, told=False)
+    (4096, 1024)
     """
     stage = stage_of(peer)
     if stage in ("batch", "combined"):  # cells before the encoder
         return min(leaves, max(COUNTS))
-    return leaves // EACH if stage == "features" else leaves
+    return leaves // EACH if stage == "features" and not told else leaves
 
 
 def chunk_size(size: Size, device: torch.device) -> int:
@@ -90,7 +93,9 @@ def chunk_size(size: Size, device: torch.device) -> int:
     >>> chunk_size((1024, 1024), torch.device("cpu"))
     16
     """
-    images = MOST // EACH if device.type == "cuda" else 4
+    images = 4
+    if device.type == "cuda":  # each of an image's questions may hold all leaves twice: 100 MB in all at 1024 x 1024
+        images = min(MOST // EACH, max(1, torch.cuda.get_device_properties(device).total_memory >> 29))
     images = min(images, max(1, (images << 20) // (size[0] * size[1])))
     return EACH * images
 

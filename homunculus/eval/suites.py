@@ -44,6 +44,7 @@ ARMS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(("stratified", {"strata": strata}) for strata in (4, 8)),
     *(("topk-coverage", {"weight": weight}) for weight in (0.02, 0.05, 0.2, 0.5)),
     *(("frequency", {"stretch": stretch}) for stretch in ("across", "none")),
+    *((PEERS + name, {"told": False}) for name in ("whole", "tome", "visionzip", "divprune", "fastv")),
 )
 
 
@@ -74,7 +75,7 @@ class Scope:
 
 
 def main(scope: Scope) -> Iterator[Plan]:
-    for method in scope.methods or method_names():
+    for method in scope.methods or [name for name in method_names() if name != PEERS + WHOLE]:  # which is whole
         yield from scope.plans(scope.questions, method)
 
 

@@ -1,6 +1,7 @@
 """The compact model at full resolution, as published reducers see it: every leaf encoded, then fewer remembered.
 
-The encoder is not told how relevant its cells are, as an encoder of others would not be. Attention is what all tokens
+This model finds with its scorer and reads with the rest, so with a density its encoder is told how relevant each leaf
+is, as it is of cells; without one it is told nothing, as an encoder of others would be. Attention is what all tokens
 give to each, since there is no CLS token; keys are those of the last layer, before they are turned by their places.
 """
 
@@ -21,7 +22,7 @@ from homunculus.model.rotary import Turns
 from homunculus.model.vlm import CompactVLM
 from homunculus.peers.layers import LAYER_PEERS, remember_reduced
 from homunculus.peers.registry import full_precision, get_peer
-from homunculus.peers.tokens import Seen
+from homunculus.peers.tokens import Seen, fingerprints
 from homunculus.sampling import sample
 from homunculus.structures import View, rectangular
 
@@ -35,28 +36,36 @@ def seen_whole(
     question: Int64[Tensor, "b q"] | None = None,
     *,
     attention: bool = True,
+    density: Float[Tensor, "b gh gw"] | None = None,
 ) -> Seen:
-    """All leaves of images, encoded; with a question also how relevant the scorer finds each. Without `attention`
-    nobody pays for finding out how much each is looked at: [b, 0].
+    """All leaves of images, encoded, and told where a density lies if one is given; with a question also how relevant
+    the scorer finds each. Without `attention` nobody pays for finding out how much each is looked at: [b, 0].
 
     >>> from homunculus.model.config import tiny
     >>> seen_whole(CompactVLM(tiny()), torch.rand(1, 3, 64, 96)).features.shape
     torch.Size([1, 24, 32])
     """
-    seen = seen_cells(model, *every_leaf(images, model.config.leaf), attention=attention)
+    seen = seen_cells(model, *every_leaf(images, model.config.leaf, density), attention=attention)
+    seen = seen._replace(fingerprint=fingerprints(images))
     if question is None:
         return seen
     return seen._replace(relevance=on_grid(model.relevance(images, question), seen.grid))
 
 
-def every_leaf(images: Shaped[Tensor, "b 3 h w"], leaf: int = 16) -> tuple[Float[Tensor, "b n 3 _ _"], Cells, Size]:
-    """All leaves of images, of which the encoder is told no relevance, and how many columns and rows they have."""
+def every_leaf(
+    images: Shaped[Tensor, "b 3 h w"], leaf: int = 16, density: Float[Tensor, "b gh gw"] | None = None
+) -> tuple[Float[Tensor, "b n 3 _ _"], Cells, Size]:
+    """All leaves of images, with the weights of a density or none, and how many columns and rows they have."""
     height, width = images.shape[-2:]
     columns, rows = (max(1, round(side / leaf)) for side in (width, height))
-    even = torch.full((len(images), rows, columns), 1.0, dtype=torch.float64, device=images.device)
-    allocation = rectangular(allocate_view(View(even, (width, height), leaf), columns * rows, "uniform"))
+    if density is None:
+        wanted = torch.full((len(images), rows, columns), 1.0, dtype=torch.float64, device=images.device)
+    else:
+        wanted = resample_mass(density.double(), (columns, rows))
+    allocation = rectangular(allocate_view(View(wanted, (width, height), leaf), columns * rows, "uniform"))
     cells = cells_of(allocation)
-    cells = cells._replace(weights=torch.full_like(cells.weights, torch.nan))
+    if density is None:
+        cells = cells._replace(weights=torch.full_like(cells.weights, torch.nan))
     return sample(images, allocation), cells, (columns, rows)
 
 

@@ -2,7 +2,8 @@
 
 Where a peer acts is its stage: `none` (all leaves are read), `features` after the encoder, `layers` of the language
 model, `decoding` while it writes, `batch` (a count for each image, padded), `combined`. Peers of the first four see
-every leaf encoded, which is the same work for all of them: `seen` lets several share it.
+every leaf encoded, which is the same work for all of them: `seen` lets several share it. Unless `told` is False the
+encoder is told how relevant each leaf is, as it is of cells, so that a peer begins with what full resolution reads.
 """
 
 import math
@@ -26,7 +27,9 @@ from homunculus.peers import combined, dyrate, variable
 from homunculus.peers.compact import on_grid, remember_tokens, seen_whole
 from homunculus.peers.layers import LAYER_PEERS, least_mean, remember_reduced
 from homunculus.peers.registry import get_peer, peers
-from homunculus.peers.tokens import Seen
+from homunculus.peers.tokens import Known, Seen, of_images
+
+ALL_LEAVES = ("none", "features", "layers", "decoding")  # stages of peers that every leaf is encoded for
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +42,7 @@ class PeerRead:
     """
 
     written: Written
-    density: Float64[Tensor, "b gh gw"] | None  # of relevance, where the peer asks for one
+    density: Float64[Tensor, "b gh gw"] | None  # of relevance, where the encoder was told or the peer asks
     tokens: int | Int64[Tensor, "b"]
     covered: Float[Tensor, "b"]
     waste: float = 0.0
@@ -57,6 +60,7 @@ class Task:
     given: Seen | None
     which: Sequence[int] | None
     relevance: Float[Tensor, "b gh gw"] | None
+    told: bool
 
     @cached_property
     def density(self) -> Float64[Tensor, "b gh gw"]:
@@ -74,14 +78,20 @@ class Task:
 
     def seen_once(self, attention: bool = False) -> Seen:
         """The same, but where questions share an image, of that image once."""
-        return seen_whole(self.model, self.images, attention=attention) if self.given is None else self.given
+        if self.given is not None:
+            return self.given
+        return seen_whole(self.model, self.images, attention=attention, density=self.heard)
 
-    def for_each(self, own: Any) -> Any:
-        """Tensors of images as tensors of questions."""
+    @property
+    def heard(self) -> Float64[Tensor, "b gh gw"] | None:
+        """The relevance that the leaves are encoded with."""
+        return self.density if self.told else None
+
+    def for_each(self, own: Known) -> Known:
+        """What is known of images, for their questions."""
         if self.which is None:
             return own
-        which = torch.tensor(list(self.which)).to(self.model.device)
-        return type(own)(*(part.index_select(0, which) if isinstance(part, Tensor) else part for part in own))
+        return of_images(own, torch.tensor(list(self.which)).to(self.model.device))
 
     @property
     def everything(self) -> Float[Tensor, "b"]:
@@ -95,12 +105,12 @@ def _whole(task: Task) -> PeerRead:
         raise BudgetError(f"whole reads all {count} tokens, got a budget of {task.budget!r}: give None")
     memory = remember_tokens(task.model, seen.features, seen.places)
     written = task.model.decoder.write(memory, task.question, task.longest)
-    return PeerRead(written, None, count, task.everything)
+    return PeerRead(written, task.heard, count, task.everything)
 
 
 def _features(name: str, task: Task, **options: Any) -> PeerRead:
     peer = get_peer(name)
-    density = None
+    density = task.heard
     if peer.query:
         seen, density = task.seen(peer.attention), task.density
         seen = seen._replace(relevance=on_grid(density, seen.grid))
@@ -120,7 +130,7 @@ def _layers(name: str, task: Task, *, shown: int = 1) -> PeerRead:
         mean = least_mean(peer.counts, seen.features.shape[1], len(decoder.layers), shown)
     memory = remember_reduced(decoder, seen.features, seen.places, task.question, peer, mean)
     written = decoder.write(memory, task.question, task.longest)
-    return PeerRead(written, None, round(sum(memory.counts) / len(memory.counts)), task.everything)
+    return PeerRead(written, task.heard, round(sum(memory.counts) / len(memory.counts)), task.everything)
 
 
 def _dyrate(
@@ -136,7 +146,7 @@ def _dyrate(
         raise AllocatorError("dyrate takes a budget or a rate, not both: the one follows from the other")
     memory = remember_tokens(task.model, seen.features, seen.places)
     written = dyrate.write_forgetting(decoder, memory, task.question, schedule, task.longest)
-    return PeerRead(written, None, dyrate.mean_left(written, memory.counts, schedule), task.everything)
+    return PeerRead(written, task.heard, dyrate.mean_left(written, memory.counts, schedule), task.everything)
 
 
 def _variable(
@@ -250,6 +260,7 @@ def read_with(
     seen: Seen | None = None,
     which: Sequence[int] | None = None,
     relevance: Float[Tensor, "b gh gw"] | None = None,
+    told: bool = True,
     **options: Any,
 ) -> PeerRead:
     """Answers to a question for each image, read by a peer within a budget; `options` are the peer's own.
@@ -258,10 +269,11 @@ def read_with(
     layers, over the letters of an answer for `dyrate`, over images for `variable`. None is what a peer does of itself:
     layers have the least mean they can, with at least `shown` tokens in each.
 
-    `seen` is all leaves as `seen_whole` gives them; if it has a relevance, that is taken to be of these questions. If
-    several questions are about one image it may be of each image once, and `which` says which of them each is about: a
-    peer that does not hear the question then reduces an image once.
-    `relevance` is a density to use in place of the model's own.
+    `relevance` is a density to use in place of the model's own; with `told=False` the encoder is not told of it.
+
+    `seen` is all leaves as `seen_whole` gives them, with the same density unless `told=False`; if it has a relevance,
+    that is taken to be of these questions. Leaves that were told nothing may be there once for all questions about an
+    image, and `which` says which of them each is about: a peer that does not hear the question reduces an image once.
 
     >>> from homunculus.model.config import tiny
     >>> read = read_with(CompactVLM(tiny()), "fastv", torch.rand(2, 3, 96, 96), ["Who?", "When?"], None, longest=4)
@@ -273,9 +285,13 @@ def read_with(
     if not len(questions) == len(images) == about or (which is not None and seen is None):
         raise ModelError(f"{len(images)} images, {len(questions)} questions: give one for each image, and their seen")
     _check_budget(peer, way.stage, budget)
+    if told and which is not None:
+        raise ModelError("leaves that are told of relevance are of one question: leave out which, or give told=False")
+    if not told and way.stage not in ALL_LEAVES:
+        raise AllocatorError(f"{peer} cuts cells, and of those the encoder is always told: leave out told=False")
     if way.stage != "features":  # those check their own
         _check_options(peer, way.read, options)
-    task = Task(model, images, question_ids(model, questions), budget, longest, seen, which, relevance)
+    task = Task(model, images, question_ids(model, questions), budget, longest, seen, which, relevance, told)
     return way.read(task, **options)
 
 

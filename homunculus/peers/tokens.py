@@ -4,12 +4,13 @@ It acts on the tokens of a whole image at full resolution, after a vision encode
 matter to it. It keeps exactly as many as it is told to. Tokens that are merged say for how many they stand.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Float32, Int64, Shaped
 from torch import Tensor
 
+from homunculus.allocation.grid import scramble
 from homunculus.errors import AllocatorError
 from homunculus.geometry import Size
 
@@ -24,6 +25,7 @@ class Seen(NamedTuple):
     attention: Float[Tensor, "b n"]  # how much all tokens look at each in a late layer, sum 1: no CLS token is needed
     early: Float[Tensor, "b n"]  # the same in an early layer; both may be [b, 0] for peers that do not ask
     relevance: Float[Tensor, "b n"] | None = None  # to the question, not below 0; None where nobody asks
+    fingerprint: Int64[Tensor, "b"] | None = None  # of each image's pixels; None where they are not known
 
 
 class Reduced(NamedTuple):
@@ -34,6 +36,9 @@ class Reduced(NamedTuple):
     # of the token each comes from; where tokens became one, of the first of them, or of the one the others joined
     index: Int64[Tensor, "b k"]  # type: ignore[assignment]  # nobody looks for a value in it
     mass: Float32[Tensor, "b k"]  # for how many tokens each stands; bfloat16 could not count to 4096
+
+
+Known = TypeVar("Known", Seen, Reduced)
 
 
 def check_seen(seen: Seen) -> None:
@@ -59,6 +64,26 @@ def check_seen(seen: Seen) -> None:
             raise AllocatorError(
                 f"{name} begins with {list(value.shape[:2])}, the features with {[batch, count]}: one for every token"
             )
+    own = seen.fingerprint
+    if own is not None and (own.shape != (batch,) or own.dtype != torch.int64):
+        raise AllocatorError(
+            f"fingerprints are int64, one for each of {batch} images, got {own.dtype} {list(own.shape)}: "
+            "take those of the images' pixels"
+        )
+
+
+def fingerprints(values: Shaped[Tensor, "b *rest"]) -> Int64[Tensor, "b"]:
+    """A 64-bit number for each image, made of every bit of its values: its pixels, or whatever else it is known by.
+
+    Integers wrap and add up in any order, so it is the same alone and in a batch, on any device, and nobody waits.
+
+    >>> one, two = fingerprints(torch.tensor([[3, 1, 2], [3, 2, 1]], dtype=torch.uint8)).tolist()
+    >>> one != two, [one] == fingerprints(torch.tensor([[3, 1, 2]], dtype=torch.uint8)).tolist()
+    (True, True)
+    """
+    content = values.detach().flatten(1).contiguous().view(torch.uint8)
+    words = torch.nn.functional.pad(content, (0, -content.shape[1] % 8)).view(torch.int64)  # of eight bytes
+    return scramble(words ^ scramble(torch.arange(words.shape[1], device=values.device))).sum(1)
 
 
 def kept(seen: Seen, index: Int64[Tensor, "b k"]) -> Reduced:
@@ -72,6 +97,17 @@ def kept(seen: Seen, index: Int64[Tensor, "b k"]) -> Reduced:
     index = index.sort(1).values
     features, places = (picked(values, index) for values in (seen.features, seen.places))
     return Reduced(features, places, index, torch.ones(index.shape, device=index.device))
+
+
+def of_images(own: Known, which: Int64[Tensor, "k"]) -> Known:
+    """What is known of these images out of a batch, each as often as it is named.
+
+    >>> tokens, attention = torch.arange(4.0).view(2, 2, 1), torch.ones(2, 2)
+    >>> seen = Seen(tokens, torch.zeros(2, 2, 4), (2, 1), tokens, attention, attention)
+    >>> of_images(seen, torch.tensor([1, 1, 0])).features[..., 0].tolist()
+    [[2.0, 3.0], [2.0, 3.0], [0.0, 1.0]]
+    """
+    return type(own)._make(part.index_select(0, which) if isinstance(part, Tensor) else part for part in own)
 
 
 def picked(values: Float[Tensor, "b n c"], index: Int64[Tensor, "b k"]) -> Float[Tensor, "b k c"]:

@@ -22,6 +22,7 @@ TITLES = {
     "moved": "How far relevance may be off: the true region, displaced",
     "relevance": "What relevance is made of",
     "looks": "Looking again",
+    "told": "What reducers begin with: leaves that are told what is relevant, or not",
     "size": "Size of the image",
 }
 

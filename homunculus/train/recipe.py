@@ -252,7 +252,9 @@ def _keep(out: Path, recipe: Recipe) -> None:
     key = content_key(weights, check_faces(recipe.faces) if recipe.faces else "")
     known = out / "images.key"
     if known.exists() and known.read_text() != key:
-        raise ModelError(f"{out} was begun with other questions or typefaces: give the same --faces, or write elsewhere")
+        raise ModelError(
+            f"{out} was begun with other questions or typefaces: give the same --faces, or write elsewhere"
+        )
     if not known.exists() and share()[0] == 0:
         out.mkdir(parents=True, exist_ok=True)
         replace_file(known, lambda beside: beside.write_text(key))

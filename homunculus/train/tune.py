@@ -3,8 +3,9 @@ what it has never seen.
 
 Encoder and decoder learn; the scorer is frozen and says where to look, as when questions are asked. Every method sees
 the same questions in the same order, in batches of as many; what differs is only what is shown of an image. A reducer
-that acts on all leaves has them all encoded, once for the questions of an image. What is forgotten while an answer is
-written (`dyrate`) is not there to learn from: its reader is that of all leaves.
+that acts on all leaves has them all encoded: for each question, which tells how relevant they are, or, told nothing,
+once for the questions of an image. What is forgotten while an answer is written (`dyrate`) is not there to learn from:
+its reader is that of all leaves.
 """
 
 import copy
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from homunculus.allocation import get_allocator
 from homunculus.errors import ModelError
-from homunculus.eval.answers import LEAVES, SEGMENTED
+from homunculus.eval.answers import SEGMENTED
 from homunculus.eval.packed import MATES, allocated_together, padded_cells
 from homunculus.eval.plans import Plan
 from homunculus.model.decoder import Memory
@@ -33,7 +34,7 @@ from homunculus.peers.compact import every_leaf, on_grid, remember_tokens, seen_
 from homunculus.peers.layers import LAYER_PEERS, least_mean, remember_reduced
 from homunculus.peers.reading import stage_of
 from homunculus.peers.registry import Peer, get_peer
-from homunculus.peers.tokens import Seen
+from homunculus.peers.tokens import Seen, fingerprints
 from homunculus.pyramid import ImagePyramid
 from homunculus.segments import classical_labels
 from homunculus.structures import rectangular
@@ -115,7 +116,7 @@ class OwnTokens:
 
     def __init__(self, model: CompactVLM, pools: Sequence[Pool], plan: Plan, batch: int) -> None:
         self.model, self.pools, self.plan, self.batch = model, pools, plan, batch
-        self.how = {name: value for name, value in plan.how.items() if name != "longest"}  # of the method
+        self.how = {name: value for name, value in plan.how.items() if name not in ("longest", "told")}  # of the method
         self.dtype = torch.bfloat16 if model.device.type == "cuda" else torch.float32
         self.segments: dict[int, Tensor] = {}  # of the pool's images, found when one first comes
 
@@ -159,26 +160,36 @@ class OwnTokens:
             return combined.remember_combined(model, whole, density, samples.question, count, **shares)
         if stage == "features":
             return self._reduced(get_peer(peer), samples, density)
-        seen = for_each(self._seen(samples), samples.each)
+        seen = self._seen(samples, density)
         if stage == "layers":
             layers = LAYER_PEERS[peer]
             mean = least_mean(layers.counts, seen.features.shape[1], len(model.decoder.layers), **self.how)
             return remember_reduced(model.decoder, seen.features, seen.places, samples.question, layers, mean)
         return remember_tokens(model, seen.features, seen.places)
 
-    def _seen(self, samples: Samples, attention: bool = False) -> Seen:
-        """Every leaf of every image."""
+    def _seen(self, samples: Samples, density: Float[Tensor, "b gh gw"], attention: bool = False) -> Seen:
+        """Every leaf of every question's image."""
+        own = self._seen_once(samples, density, attention)
+        return own if self.plan.told else for_each(own, samples.each)
+
+    def _seen_once(self, samples: Samples, density: Float[Tensor, "b gh gw"], attention: bool) -> Seen:
+        """The same, but where questions tell nothing, of an image once."""
         with torch.no_grad():
-            patches, cells, grid = every_leaf(samples.images, self.model.config.leaf)
-        return seen_cells(self.model, patches.to(self.dtype), cells, grid, attention=attention)
+            told = density if self.plan.told else None
+            images = samples.images if told is None else samples.images.repeat_interleave(samples.each, 0)
+            patches, cells, grid = every_leaf(images, self.model.config.leaf, told)
+        seen = seen_cells(self.model, patches.to(self.dtype), cells, grid, attention=attention)
+        return seen._replace(fingerprint=fingerprints(images))
 
     def _reduced(self, peer: Peer, samples: Samples, density: Float[Tensor, "b gh gw"]) -> Memory:
-        """What a reducer leaves; one that does not hear the question is asked once for an image."""
-        seen = self._seen(samples, peer.attention)
+        """What a reducer leaves; one that hears nothing of the question is asked once for an image."""
         if peer.query:
-            seen = for_each(seen, samples.each)._replace(relevance=on_grid(density, seen.grid))
+            seen = self._seen(samples, density, peer.attention)
+            seen = seen._replace(relevance=on_grid(density, seen.grid))
+        else:
+            seen = self._seen_once(samples, density, peer.attention)
         reduced = peer(seen, self.plan.budget, **self.how)
-        each = 1 if peer.query else samples.each
+        each = len(samples.question) // len(seen.features)
         features, places = (part.repeat_interleave(each, 0) for part in (reduced.features, reduced.places))
         return remember_tokens(self.model, features, places)
 
@@ -205,5 +216,4 @@ class OwnTokens:
 
 def for_each(seen: Seen, each: int) -> Seen:
     """What is seen of images, once for each of their questions."""
-    parts = {name: getattr(seen, name).repeat_interleave(each, 0) for name in LEAVES}
-    return seen._replace(**parts)
+    return Seen._make(part.repeat_interleave(each, 0) if isinstance(part, Tensor) else part for part in seen)

@@ -71,6 +71,41 @@ def test_percentiles_and_rates_by_hand(model, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("method", "relevance", "told", "scored"),
+    [
+        ("topk", "predicted", True, 2),
+        ("whole", "predicted", True, 2),
+        ("peers/tome", "predicted", True, 2),
+        ("peers/whole", "predicted", True, 2),
+        ("peers/tome", "predicted", False, 0),
+        ("peers/cdpruner", "predicted", False, 2),
+        ("peers/tome", "pixels", True, 0),
+        ("token-bank", "pixels", True, 0),
+    ],
+)
+def test_what_is_told_is_paid_for(model, method, relevance, told, scored):
+    """The scorer is run for every batch that needs it, and every leaf is encoded for every question."""
+    how = SMALL["how"] | ({} if told else {"told": False})
+    budget = None if "whole" in method else 32
+    plan = Plan("scenes", method=method, budget=budget, relevance=relevance, **SMALL | {"how": how})
+    images = torch.randint(0, 256, (BATCH, 3, 256, 256), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    asked = [Asked(str(i), 1, "Who?", image, Question("Who?", ("me",))) for i, image in enumerate(images)]
+    calls, encoded = [], []
+    hooks = [
+        model.scorer.register_forward_hook(lambda *_: calls.append(1)),
+        model.encoder.register_forward_pre_hook(lambda _, given: encoded.append(given[0].shape[:2])),
+    ]
+    try:
+        measure(model, plan, asked, batches=2, warm=0)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert len(calls) == scored
+    if method.startswith("peers/"):
+        assert encoded == [(BATCH, 256)] * 2
+
+
+@pytest.mark.parametrize(
     ("words", "timed"),
     [("predicted", True), ("pixels", True), ("0.5 detail + 0.5 saliency", True), ("true", False), ("moved-2", False)],
 )

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -52,8 +53,15 @@ def test_every_method_teaches_encoder_and_decoder(model, pool, method):
     assert all(parameter.grad is None for parameter in own.scorer.parameters())
 
 
-@pytest.mark.parametrize("method", ["whole", "peers/whole", "peers/fastv", "peers/tome", "topk"])
-def test_what_is_learnt_from_is_what_is_answered_from(model, pool, method):
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ("whole", True),
+        ("topk", True),
+        *product(("peers/whole", "peers/fastv", "peers/tome", "peers/cdpruner", "peers/random"), (True, False)),
+    ],
+)
+def test_what_is_learnt_from_is_what_is_answered_from(model, pool, method, told):
     """The memory of a step is the one that a reader of that method answers from."""
     from homunculus.peers.reading import read_with
     from homunculus.train.score import predicted
@@ -61,18 +69,21 @@ def test_what_is_learnt_from_is_what_is_answered_from(model, pool, method):
     samples = pool.draw(EACH, 0, EACH)
     with torch.no_grad():
         density = predicted(model, samples)
-        memory = OwnTokens(model, [pool], plan_of(method), EACH).memory(samples, density, 0)
+        plan = plan_of(method)
+        plan = plan if told else replace(plan, how=plan.how | {"told": False})
+        memory = OwnTokens(model, [pool], plan, EACH).memory(samples, density, 0)
         written = model.decoder.write(memory, samples.question, 4)
         texts = [question.text for question in pool.asked(samples)]
         images = samples.images.repeat_interleave(EACH, 0)
         if not method.startswith("peers/"):
             from homunculus.model.answer import answer
 
-            allocator, budget = plan_of(method).cells
+            allocator, budget = plan.cells
             said = [one.text for one in answer(model, images, texts, budget=budget, allocator=allocator, longest=4)]
             assert [model.tokenizer.decode(letters) for letters in written.letters.tolist()] == said
             return
-        read = read_with(model, method.removeprefix("peers/"), images, texts, own_budget(method, 64), longest=4)
+        how = {"longest": 4, "told": told, "relevance": density}  # pairs of tome that are as alike go by its last bits
+        read = read_with(model, method.removeprefix("peers/"), images, texts, own_budget(method, 64), **how)
     assert torch.allclose(written.probabilities, read.written.probabilities, rtol=1e-3)
     assert written.letters.equal(read.written.letters)
 

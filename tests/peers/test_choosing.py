@@ -14,6 +14,7 @@ from homunculus.peers.divprune import most_unlike
 from homunculus.peers.hired import cut, tile_counts
 from homunculus.peers.residual import in_rounds
 from homunculus.peers.spread import evenly
+from homunculus.peers.tokens import fingerprints
 from tests.peers.made import alone, cosine, each, made, numbers
 
 # -------------------------------------------------------------------------------------------------- divprune, cdpruner
@@ -221,8 +222,11 @@ def test_uniform_on_a_square_is_a_square():
         assert torch.equal(evenly((16, 16), side * side), grid.flatten())
 
 
-def test_random_is_fair_and_follows_seed_and_content():
+@pytest.mark.parametrize("known", ["pixels", "features"])
+def test_random_is_fair_and_follows_seed_and_content(known):
     seen = made(64, (6, 6), channels=3)
+    if known == "pixels":
+        seen = seen._replace(fingerprint=torch.arange(64))
     times = torch.zeros(36)
     for seed in range(60):
         times += torch.bincount(get_peer("random")(seen, 9, seed=seed).index.flatten(), minlength=36)
@@ -237,6 +241,44 @@ def test_random_is_fair_and_follows_seed_and_content():
     own = get_peer("random")(seen, 9, seed=seeds).index
     assert all(torch.equal(own[i : i + 1], get_peer("random")(alone(seen, i), 9, seed=i).index) for i in range(8))
     features = seen.features.clone()
-    features[0, 17, 2] += 1e-6  # the smallest change of content is another draw
+    features[0, 17, 2] += 1e-6  # where nothing else is known, the smallest change of content is another draw
     other = get_peer("random")(seen._replace(features=features), 9).index
-    assert not torch.equal(other[0], index[0]) and torch.equal(other[1:], index[1:])
+    assert torch.equal(other[0], index[0]) == (known == "pixels") and torch.equal(other[1:], index[1:])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(3, 4, 4), (3, 5, 7), (1,)])
+def test_a_fingerprint_is_of_every_bit(dtype, shape):
+    values = (torch.rand(4, *shape, generator=torch.Generator().manual_seed(3)) * 255).to(dtype)
+    own = fingerprints(values)
+    assert own.dtype == torch.int64 and len(set(own.tolist())) == 4
+    assert torch.equal(torch.cat([fingerprints(one[None]) for one in values]), own)  # alone as in a batch
+    assert torch.equal(fingerprints(values[1:]), own[1:]) and torch.equal(fingerprints(values.flip(0)), own.flip(0))
+    content = values[0].flatten().view(torch.uint8)
+    for place in range(0, len(content), max(1, len(content) // 40)):
+        changed = content.clone()
+        changed[place] ^= 1 << place % 8
+        assert fingerprints(changed[None]).item() != own[0].item()
+
+
+def test_a_fingerprint_is_of_values_wherever_they_lie():
+    images = torch.randint(0, 256, (3, 3, 6, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(4))
+    own = fingerprints(images)
+    assert torch.equal(fingerprints(images.contiguous(memory_format=torch.channels_last)), own)
+    assert torch.equal(fingerprints(images[:1].expand(5, -1, -1, -1)), own[:1].expand(5))
+    behind = torch.cat((torch.zeros(3, dtype=torch.uint8), images.flatten()))[3:].view_as(images)  # at an odd address
+    assert torch.equal(fingerprints(behind), own)
+    assert not (fingerprints(images.flip(3)) == own).any() and not (fingerprints(images.flip(1)) == own).any()
+
+
+@pytest.mark.gpu
+def test_a_gpu_finds_the_same_fingerprints():
+    images = torch.randint(0, 256, (3, 3, 31, 45), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
+    there = images.cuda()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        own = fingerprints(there)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.equal(own.cpu(), fingerprints(images))

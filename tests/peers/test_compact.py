@@ -13,6 +13,7 @@ from homunculus.model.vlm import CompactVLM, look
 from homunculus.peers import peers
 from homunculus.peers.compact import received, remembered, seen_whole
 from homunculus.peers.layers import LAYER_PEERS
+from homunculus.peers.tokens import fingerprints
 from tests.model.tiny import close, questions
 
 ASKED = ("What is the total?", "Who?")
@@ -41,9 +42,20 @@ def test_every_leaf_is_encoded_in_reading_order(model, images):
     assert torch.equal(seen.features, wanted)
     assert torch.allclose(seen.relevance, model.relevance(images, questions(*ASKED)).flatten(1), atol=1e-7)
     assert seen_whole(model, images).relevance is None
+    assert torch.equal(seen.fingerprint, fingerprints(images))
     unasked = seen_whole(model, images, attention=False)
     assert unasked.attention.shape == unasked.early.shape == (2, 0)  # nobody has paid for it
     assert torch.equal(unasked.features, seen.features) and torch.equal(unasked.keys, seen.keys)
+
+
+def test_leaves_are_told_a_density(model, images):
+    """As cells are: the features are those of every leaf as a cell, of a density on any grid."""
+    for grid in ((6, 10), (3, 4)):
+        density = torch.rand(2, *grid, generator=torch.Generator().manual_seed(3)) ** 6
+        tokens = look(images, density, 60, "uniform")
+        cells = cells_of(tokens.allocation)
+        assert torch.equal(seen_whole(model, images, density=density).features, model.encoder(tokens.patches, cells))
+        assert cells.weights.std() > 1
 
 
 @pytest.mark.parametrize("size", [(100, 70), (330, 48), (16, 16), (9, 200), (171, 173)])

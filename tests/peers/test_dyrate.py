@@ -13,6 +13,7 @@ from homunculus.model.decoder import Decoder, Memory, text_turns
 from homunculus.model.encoder import Cells
 from homunculus.model.tokenizer import BOS, EOS, PAD
 from homunculus.peers.dyrate import Schedule, forgotten, least_mean, mean_left, schedule_for, write_forgetting
+from tests.devices import no_sync
 from tests.model.tiny import NeverWaits, close, questions
 
 ASKED = ("What is the total?", "Who?", "Read the line below the seal, please.")
@@ -208,12 +209,8 @@ def test_on_a_gpu(decoder):
     there = Decoder(Config(width=32, heads=2, decoder_layers=3)).cuda()
     there.load_state_dict(decoder.state_dict())
     kept, asked = Memory(tuple((key.cuda(), value.cuda()) for key, value in memory.layers)), question.cuda()
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_sync():
         written = write_forgetting(there, kept, asked, Schedule(0.2), 8)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert torch.equal(written.letters.cpu(), here.letters)
     assert close(written.probabilities.cpu(), here.probabilities, 1e-3)
 

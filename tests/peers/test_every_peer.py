@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from homunculus.peers import Reduced, Seen, get_peer, peers
+from tests.devices import no_sync
 from tests.model.tiny import NeverWaits
 from tests.peers.made import alone, each, made
 
@@ -183,13 +184,8 @@ def test_a_gpu_keeps_the_same(name):
     )  # ties
     there = each(seen, lambda value: value.cuda())
     here, reduced = get_peer(name)(seen, 37), get_peer(name)(there, 37)
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        with torch.autocast("cuda", torch.bfloat16):
-            again = get_peer(name)(there, 37)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    with no_sync(), torch.autocast("cuda", torch.bfloat16):
+        again = get_peer(name)(there, 37)
     assert all(torch.equal(one, two) for one, two in zip(reduced, again, strict=True))
     assert torch.equal(reduced.index.cpu(), here.index)
     assert torch.allclose(reduced.features.cpu(), here.features, atol=1e-5)

@@ -1,5 +1,7 @@
 """Every peer by one call: what it says, how many tokens it was shown, and that sharing an encoding changes nothing."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -13,12 +15,13 @@ from homunculus.peers.combined import remember_combined
 from homunculus.peers.compact import remember_tokens, remembered, seen_whole
 from homunculus.peers.dyrate import Schedule, schedule_for, write_forgetting
 from homunculus.peers.layers import LAYER_PEERS
-from homunculus.peers.reading import all_peers, least_budget, read_with, stage_of
+from homunculus.peers.reading import ALL_LEAVES, all_peers, least_budget, read_with, stage_of
 from homunculus.peers.variable import COUNTS, counts_of
 from tests.model.tiny import close
 
 ASKED = ["What is the total?", "Who?", "Read the line below the seal, please."]
 LEAVES = 60
+PAGE = Path(__file__).parents[2] / "docs" / "peers.md"
 every = pytest.mark.parametrize("peer", list(all_peers()))
 
 
@@ -69,19 +72,52 @@ def test_every_kind_is_listed():
 def test_every_peer_answers(model, images, peer):
     read = read_with(model, peer, images, ASKED, budget_of(peer), longest=6, **options_of(peer))
     assert read.written.letters.shape[0] == 3 and read.written.probabilities.isfinite().all()
-    asks = peer in ("cdpruner", "variable", "combined")
-    assert (read.density is not None) == asks
-    if read.density is not None:
-        assert read.density.shape == (3, 6, 10) and read.density.dtype == torch.float64
-        assert close(read.density.sum((1, 2)), torch.ones(3).double(), 1e-5)
+    assert read.density.shape == (3, 6, 10) and read.density.dtype == torch.float64
+    assert close(read.density.sum((1, 2)), torch.ones(3).double(), 1e-5)
+    if stage_of(peer) in ALL_LEAVES:
+        deaf = read_with(model, peer, images, ASKED, budget_of(peer), longest=1, told=False, **options_of(peer))
+        assert (deaf.density is not None) == (peer == "cdpruner")
     assert read.covered.shape == (3,) and (read.covered > 0).all() and (read.covered <= 1 + 1e-6).all()
     assert 0 <= read.waste < 1 and (read.waste > 0) == (peer == "variable")
+
+
+def told_leaves(model, images):
+    """All leaves of the images, of which the questions told how relevant they are."""
+    question = question_ids(model, ASKED)
+    return seen_whole(model, images, question, density=model.relevance(images, question))
+
+
+@pytest.mark.parametrize("peer", ["variable", "combined"])
+def test_of_cells_the_encoder_is_always_told(model, images, peer):
+    with pytest.raises(AllocatorError, match=f"{peer} cuts cells, and of those the encoder is always told"):
+        read_with(model, peer, images, ASKED, budget_of(peer), told=False, **options_of(peer))
+
+
+@pytest.mark.parametrize("peer", ["tome", "cdpruner", "fastv", "dyrate", "whole"])
+def test_leaves_of_which_nothing_was_told(model, images, peer):
+    """They can be shared by all questions of an image, and say something else."""
+    how = {"longest": 6, **options_of(peer)}
+    fresh = read_with(model, peer, images, ASKED, budget_of(peer), told=False, **how)
+    shared = read_with(model, peer, images, ASKED, budget_of(peer), told=False, seen=seen_whole(model, images), **how)
+    same(fresh, shared, 1e-5)
+    told = read_with(model, peer, images, ASKED, budget_of(peer), **how)
+    assert not close(told.written.probabilities, fresh.written.probabilities, 1e-4)
+
+
+@pytest.mark.parametrize("peer", ["tome", "cdpruner", "random", "fastv", "dyrate", "whole"])
+def test_questions_that_tell_nothing_share_an_image(model, images, peer):
+    which = [1, 0, 1]
+    how = {"longest": 6, "told": False, **options_of(peer)}
+    shared = read_with(
+        model, peer, images[which], ASKED, budget_of(peer), seen=seen_whole(model, images[:2]), which=which, **how
+    )
+    same(read_with(model, peer, images[which], ASKED, budget_of(peer), **how), shared, 1e-5)
 
 
 @every
 def test_an_encoding_can_be_shared(model, images, peer):
     """Also one that was made for a peer that asks for more."""
-    seen = seen_whole(model, images, question_ids(model, ASKED))
+    seen = told_leaves(model, images)
     how = {"longest": 6, **options_of(peer)}
     fresh = read_with(model, peer, images, ASKED, budget_of(peer), **how)
     shared = read_with(model, peer, images, ASKED, budget_of(peer), seen=seen, **how)
@@ -105,6 +141,24 @@ def test_an_image_alone_is_itself_in_a_batch(model, images, peer):
         assert alone.waste == 0 and close(alone.covered[0], together.covered[image])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("told", [True, False])
+def test_a_draw_is_of_the_image_alone(model, images, dtype, told):
+    """Whatever is asked, whoever is beside it, however its features come out: of an image the same tokens are drawn."""
+    question = question_ids(model, ASKED)
+    densities = model.relevance(images, question) if told else None
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        together = get_peer("random")(seen_whole(model, images, density=densities), 12).index
+        other = get_peer("random")(seen_whole(model, images, density=None if told else torch.rand(3, 6, 10)), 12).index
+        for image in range(3):
+            own = densities[image : image + 1] if told else None
+            alone = get_peer("random")(seen_whole(model, images[image : image + 1], density=own), 12).index
+            assert torch.equal(alone[0], together[image])
+    assert torch.equal(together, other) and len(set(map(tuple, together.tolist()))) == 3
+    again = get_peer("random")(seen_whole(model, images), 12, seed=1).index
+    assert not (again == together).all(1).any()
+
+
 @every
 def test_in_bfloat16(model, images, peer):
     with torch.autocast("cpu", torch.bfloat16):
@@ -119,15 +173,14 @@ def test_room_for_all_is_the_whole_image(model, images, peer):
     read = read_with(model, peer, images, ASKED, LEAVES, longest=6)
     same(whole, read, 1e-5)
     assert torch.as_tensor(read.tokens).unique().tolist() == [LEAVES] == [whole.tokens] and (read.covered == 1).all()
-    seen = seen_whole(model, images)
+    seen = told_leaves(model, images)
     by_hand = remember_tokens(model, seen.features, seen.places)
     assert torch.equal(whole.written.letters, model.decoder.write(by_hand, question_ids(model, ASKED), 6).letters)
 
 
 @pytest.mark.parametrize("peer", [*peers(), *LAYER_PEERS])
 def test_it_is_the_peer_itself(model, images, peer):
-    question = question_ids(model, ASKED)
-    seen = seen_whole(model, images, question)
+    question, seen = question_ids(model, ASKED), told_leaves(model, images)
     budget = 40 if peer in LAYER_PEERS else 12
     written = model.decoder.write(remembered(model, seen, peer, budget, question), question, 6)
     read = read_with(model, peer, images, ASKED, budget, longest=6)
@@ -160,11 +213,10 @@ def test_relevance_may_be_given(model, images):
         how = {"longest": 3, **options_of(peer)}
         plain = read_with(model, peer, images, ASKED, budget_of(peer), **how)
         moved = read_with(model, peer, images, ASKED, budget_of(peer), relevance=corner, **how)
-        if peer == "divprune":
-            assert torch.equal(plain.written.probabilities, moved.written.probabilities) and moved.density is None
-            continue
         assert torch.equal(moved.density, corner.double())
         assert not close(plain.written.probabilities, moved.written.probabilities, 1e-4)
+    deaf = [read_with(model, "divprune", images, ASKED, 12, told=False, relevance=own) for own in (None, corner)]
+    assert torch.equal(deaf[0].written.probabilities, deaf[1].written.probabilities) and deaf[1].density is None
     seen = seen_whole(model, images)._replace(relevance=corner.flatten(1))
     kept = read_with(model, "cdpruner", images, ASKED, 12, longest=3, seen=seen)
     assert torch.equal(kept.density, corner.double())
@@ -195,7 +247,7 @@ def test_the_least_budget_is_the_least(model, images, peer):
 
 
 def test_dyrate_is_the_whole_image_first(model, images):
-    seen, question = seen_whole(model, images), question_ids(model, ASKED)
+    seen, question = told_leaves(model, images), question_ids(model, ASKED)
     memory = remember_tokens(model, seen.features, seen.places)
     read = read_with(model, "dyrate", images, ASKED, 20, longest=7)
     schedule = schedule_for(LEAVES, 20)
@@ -285,9 +337,20 @@ def test_what_cannot_be_is_refused(model, images, peer, budget, options, problem
     assert "\n" not in str(error.value)
 
 
+def test_the_example_of_the_page_runs(model):
+    example = PAGE.read_text().split("## Any of them by name")[1].split("```")[1].removeprefix("python\n")
+    images = torch.rand(2, 3, 256, 288, generator=torch.Generator().manual_seed(1))
+    known = {"model": model, "images": images, "questions": ["Who?", "When?"]}
+    exec(example, known)
+    fresh = read_with(model, "tome", images, known["questions"], 273, relevance=known["density"])
+    same(fresh, known["read"], 1e-5)
+
+
 def test_one_question_for_each_image(model, images):
     with pytest.raises(ModelError, match="3 images, 2 questions"):
         read_with(model, "whole", images, ASKED[:2], None)
+    with pytest.raises(ModelError, match="leave out which, or give told=False"):
+        read_with(model, "whole", images, ASKED, None, seen=seen_whole(model, images[:1]), which=[0, 0, 0])
     with pytest.raises(ModelError, match="and their seen"):
         read_with(model, "whole", images, ASKED, None, seen=seen_whole(model, images[:2]))
     assert COUNTS == (64, 100, 160, 256, 400)

@@ -109,6 +109,9 @@ def test_tokens_that_do_not_fit():
     for field in ("places", "keys", "attention", "early", "relevance"):
         with pytest.raises(AllocatorError, match=f"{field} begins with \\[3, 47\\], the features with \\[3, 48\\]"):
             get_peer("uniform")(seen._replace(**{field: getattr(seen, field)[:, 1:]}), 10)
+    for wrong in (torch.arange(2), torch.arange(3.0), torch.zeros(3, 48).long()):
+        with pytest.raises(AllocatorError, match="fingerprints are int64, one for each of 3 images, got torch"):
+            get_peer("uniform")(seen._replace(fingerprint=wrong), 10)
 
 
 @pytest.mark.usefixtures("registered")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from homunculus.data.dice import Dice
 from homunculus.errors import DataError, OutputError
 from homunculus.eval.rows import Kept
-from homunculus.report.ablations import differs_in, forgiving, groups, spoilt_rates, spoilt_table
+from homunculus.report.ablations import ablation_sections, differs_in, forgiving, groups, spoilt_rates, spoilt_table
 from homunculus.report.blocks import Heading, Table, to_html, to_markdown
 from homunculus.report.charts import Point, pareto, spread
 from homunculus.report.heat import accuracy_map
@@ -143,6 +143,20 @@ def test_ablations_are_grouped_by_what_differs(full):
     assert all(differs_in(way, zero) == what for what, ways in groups(zero).items() for way in ways)
     best = forgiving(zero)
     assert best is not None and best[0].method == "foveated-pyramid"  # it was planted to lose least
+
+
+def test_what_reducers_begin_with_is_a_table(tmp_path):
+    """Told and untold leaves, side by side; those that were told are the ones of the main table."""
+    parts = [lines({"peers/tome": (60, 60, 60)}, questions=40), lines({"topk": (70, 70, 70)}, questions=40)]
+    silent = lines({"peers/tome": (20, 20, 20)}, questions=40, how={"told": False, "shown": 273})
+    arm = sheet(tmp_path / "rows.jsonl", *parts, silent).arms[0]
+    assert list(groups(arm)) == ["told"] and arm.methods() == ["peers/tome", "topk"]
+    heading, table = ablation_sections(arm)[-2:]
+    assert heading.text.startswith("What reducers begin with") and isinstance(table, Table)
+    assert [line[0] for line in table.lines] == ["`peers/tome`"] * 2
+    assert [line[1] for line in table.lines] == ["as in the main table", "told False"]
+    shares = [percent(arm.find("peers/tome", how=own).exact) for own in ({}, {"told": False})]
+    assert [line[-3] for line in table.lines] == shares and shares[0] != shares[1]
 
 
 @pytest.mark.parametrize("name", ["hit-100", "moved-0", "true"])
