@@ -24,7 +24,7 @@ Rows = Sequence[Row]
 
 BINS = 15  # of confidence, for its error
 EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0)
-THRESHOLDS = (0.5, 0.7, 0.9, 0.95, 0.99)
+THRESHOLDS = (0.4, 0.5, 0.6, 0.7, 0.9, 0.99)
 ONCE = "1 x 273"
 
 
@@ -224,8 +224,8 @@ def stopped(rows: Rows, at: float, curve: Calibration, surest: bool) -> tuple[li
 
 
 def tokens_table(ways: Mapping[str, Rows], curve: Calibration) -> str:
-    """Accuracy against tokens spent, looking to the end and stopping when it is sure."""
-    lines = []
+    """Accuracy against tokens spent, looking to the end and stopping when it is sure; and against one look."""
+    lines, once = [], [row["exact"] for row in ways.get(ONCE, ())]
     groups = list(dict.fromkeys(row["group"] for row in next(iter(ways.values()))))
     for way, rows in ways.items():
         for at in (None, *(THRESHOLDS if len(rows[0]["looks"]) > 1 else ())):
@@ -233,8 +233,10 @@ def tokens_table(ways: Mapping[str, Rows], curve: Calibration) -> str:
             own = [[value for value, row in zip(exact, rows, strict=True) if row["group"] == g] for g in groups]
             name = way if at is None else f"{way}, until {at:.0%} sure"
             means = (f"{100 * sum(values) / len(values):.1f}" for values in own)
-            lines.append([name, f"{sum(tokens) / len(tokens):.0f}", share(exact, rows), *means])
-    return markdown(["way", "tokens", "exact %", *(" ".join(group) for group in groups)], lines)
+            more = gain(exact, once, rows)[0] if once and name != ONCE else ""
+            lines.append([name, f"{sum(tokens) / len(tokens):.0f}", share(exact, rows), more, *means])
+    head = ["way", "tokens", "exact %", f"more than {ONCE}, points", *(" ".join(group) for group in groups)]
+    return markdown(head, lines)
 
 
 def kinds_table(ways: Mapping[str, Rows]) -> str:
