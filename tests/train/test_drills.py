@@ -27,7 +27,7 @@ SIZES = ((512, 512), (1024, 1536), (1600, 900), (512, 1400), (2048, 2048))
 
 @pytest.fixture(scope="module")
 def pages():
-    return [compose(Dice("test drills", index), "train", SIZE) for index in range(50)]
+    return [compose(Dice("test drills", index), "train", SIZE) for index in range(100)]
 
 
 def overlap(one, other):
@@ -141,6 +141,48 @@ def test_a_label_that_is_asked_for_is_on_the_page_once(pages):
                 assert texts[found[1].casefold()] == 1, question
                 asked += 1
     assert asked > 30
+
+
+def test_a_part_is_where_the_question_says(pages):
+    """Of the places of one label, the part that is named has the one at that end, or the one in between."""
+    seen = Counter()
+    for page in pages:
+        where = defaultdict(list)
+        for text, box in page.written:
+            where[text.casefold()].append(box)
+        for question in page.questions:
+            named = r"the (top|bottom|middle|left|right|second) .+"
+            ways = rf"(?:In|Look at) {named}[,:] what is the (.+)\?", rf"For {named}, read the (.+)\."
+            found = next((m for way in ways if (m := re.fullmatch(way, question.text, re.I))), None)
+            if not found or len(boxes := where[found[2].casefold()]) < 2:
+                continue
+            axis = int(max(box[1] for box in boxes) - min(box[1] for box in boxes) > 2)  # parts lie along x or along y
+            starts = sorted(box[axis] for box in boxes)
+            value = question.boxes[0][axis]
+            part = sum(value >= start - 3 for start in starts) - 1  # a value stands beside its label or below it
+            place = found[1].lower()
+            expected = {"top": 0, "left": 0, "second": 1, "bottom": len(starts) - 1, "right": len(starts) - 1}
+            assert part == expected.get(place, 1), question
+            assert place != "middle" or len(starts) == 3
+            seen[place] += 1
+    assert min(seen[place] for place in ("top", "bottom", "middle", "left", "right", "second")) > 2
+
+
+def test_a_number_is_that_of_one_line(pages):
+    seen = 0
+    for page in pages:
+        signs = [re.fullmatch(r"(?:No\. )?[(\[]?(\d+)[.)\]]?", text) for text, _ in page.written]
+        lines = [(sign[1], box) for sign, (_, box) in zip(signs, page.written, strict=True) if sign]
+        for question in page.questions:
+            if found := re.fullmatch(
+                r"(?:What stands at|What was written for|Which value has) number (\d+)\?", question.text
+            ):
+                answer = question.boxes[0]
+                own = [box for number, box in lines if number == found[1]]
+                near = [box for box in own if -3 < answer[1] - box[1] < 3 * (box[3] - box[1]) and box[0] < answer[2]]
+                assert near, question
+                seen += 1
+    assert seen > 10
 
 
 def test_words_named_by_their_first_letters_are_alone(pages):

@@ -24,6 +24,7 @@ from homunculus.data.stream import make as make_data
 from homunculus.errors import DataError
 from homunculus.geometry import Size
 from homunculus.train.drills.blocks import cells, pairs, table, twins
+from homunculus.train.drills.places import numbered, stack
 from homunculus.train.drills.prose import band, listing, margin, paragraph, strewn
 from homunculus.train.drills.sheet import Block, Candidate, Sheet
 from homunculus.train.drills.typefaces import faces_in
@@ -33,7 +34,9 @@ MOST: dict[Region, int] = {"target": 22, "secondary": 22, "periphery": 8}  # que
 OTHER_FACES = 0.8  # of the pages, where there are any
 WORN, TURNED = 0.6, 0.5  # of the pages, of the worn ones: wear takes three times as long as drawing a page
 
-BLOCKS: dict[Block, float] = {pairs: 6, twins: 2, cells: 2.5, table: 4, paragraph: 3, listing: 2, strewn: 1}
+BLOCKS: dict[Block, float] = {
+    pairs: 6, twins: 2, stack: 2.5, numbered: 1.5, cells: 2.5, table: 4, paragraph: 3, listing: 2, strewn: 1.5
+}  # fmt: skip
 
 
 def make(

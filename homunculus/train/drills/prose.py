@@ -105,7 +105,9 @@ def listing(sheet: Sheet, x: float, y: float, width: float, bottom: float) -> fl
     if ground:
         ground(x, y, x + width, below)
     title = sheet.heading(x + pad, y + pad, width - 2 * pad, style)[0]
-    mark = dice.choice(("{0}.", "{0})", "({1})", "{1})", "-", "*", "{2}.", "[{0}]", "{0}"))
+    marks = ("{0}.", "{0})", "({1})", "{1})", "-", "*", "{2}.", "[{0}]", "{0}")
+    mark = dice.choice([one for one in marks if "0" not in one] if sheet.counted else marks)
+    sheet.listed |= "0" in mark
     indent = page.px(style.size * 2.2)
     last = ""
     for row in range(rows):

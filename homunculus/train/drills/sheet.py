@@ -72,6 +72,7 @@ class Sheet:
         self.strings = Strings(dice.fork("strings"))
         self.blocks: list[float] = []  # how much of the page each takes
         self.found: dict[str, Candidate] = {}
+        self.counted = self.listed = False  # whether a number alone names a line, and whether a list has numbers
 
     # Looks
 
