@@ -10,7 +10,10 @@ from homunculus.errors import DataError, OutputError
 
 
 def report(
-    rows: Annotated[list[Path], typer.Argument(help="Files that `homunculus eval` wrote, .jsonl or .jsonl.gz.")],
+    rows: Annotated[
+        list[Path],
+        typer.Argument(help="Files that `homunculus eval` wrote, .jsonl, or packed as .jsonl.gz or .jsonl.xz."),
+    ],
     out: Annotated[Path, typer.Option(help="The HTML page to write: one file that needs nothing else.")] = Path(
         "report.html"
     ),

@@ -6,8 +6,8 @@
     costs      how fast a way of asking is, and how much memory it takes
     weights    what a model was tuned for
 
-A file that ends in .gz is read as it is, for tables that are kept; only plain ones are added to. Several processes
-write a file each (`rows.jsonl`, `rows.1.jsonl`, ...), and all of them are read.
+A file that ends in .gz or .xz is read as it is, for tables that are kept; only plain ones are added to. Several
+processes write a file each (`rows.jsonl`, `rows.1.jsonl`, ...), and all of them are read.
 """
 
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from homunculus.errors import OutputError
-from homunculus.eval.lines import read_rows
+from homunculus.eval.lines import PACKED, read_rows
 from homunculus.eval.plans import Plan
 
 Row = dict[str, Any]
@@ -47,7 +47,7 @@ class Kept:
     def __init__(self, file: Path | None, process: int | None = 0) -> None:
         """`process` says whose file is added to, the first's by default; with None all are only read."""
         self.file = None if file is None or process is None else own_file(file, process)
-        if self.file is not None and self.file.suffix == ".gz":
+        if self.file is not None and self.file.suffix in PACKED:
             raise OutputError(f"{self.file} is packed and cannot be added to: give --out a name such as rows.jsonl")
         self.settings: dict[str, Row] = {}
         self.facts: dict[tuple[str, Any], Row] = {}  # by key and size: an image of another size is another image

@@ -78,6 +78,7 @@ def test_the_whole_way_from_questions_to_a_page(run, folder, tmp_path):
         (("--weights", "nowhere"), "nowhere"),
         (("--device", "foo"), "no device 'foo'"),
         (("--out", "rows.jsonl.gz"), "packed and cannot be added to"),
+        (("--out", "rows.jsonl.xz"), "packed and cannot be added to"),
     ],
 )
 def test_mistakes_cost_one_line(run, words, message):

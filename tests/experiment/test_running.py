@@ -4,6 +4,7 @@ file are what was said."""
 import copy
 import gzip
 import json
+import lzma
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -147,11 +148,12 @@ def test_a_device_holds_what_it_has_room_for(monkeypatch, gibibytes, questions):
     assert chunk_size((1024, 1024), torch.device("cuda")) == questions
 
 
-def test_rows_that_are_packed_are_read_but_not_added_to(model, tmp_path):
+@pytest.mark.parametrize("packing", [gzip, lzma])
+def test_rows_that_are_packed_are_read_but_not_added_to(model, tmp_path, packing):
     plain = tmp_path / "rows.jsonl"
     rows = evaluate(model, "scenes", questions=4, budget=32, size=(256, 256), longest=4, workers=0, file=plain)
-    packed = tmp_path / "kept.jsonl.gz"
-    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    packed = tmp_path / ("kept.jsonl.gz" if packing is gzip else "kept.jsonl.xz")
+    packed.write_bytes(packing.compress(plain.read_bytes()))
     kept = Kept(packed, process=None)
     (mark,) = kept.settings
     assert in_order(kept.rows[mark].values()) == rows
