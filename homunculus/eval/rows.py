@@ -22,6 +22,7 @@ from homunculus.eval.plans import Plan
 
 Row = dict[str, Any]
 
+FOLLOWS = ("anls", "vqa")  # left out of packed files where they are what `exact` is
 FACTS = ("image", "of", "question", "kind", "region", "answers", "boxes", "size")
 
 
@@ -71,7 +72,8 @@ class Kept:
             self.facts[line["key"], _size(line)] = line
         else:
             fact = self.facts.get((line["key"], _size(self.settings[line["mark"]])), {})
-            self.rows[line["mark"]][line["key"]] = fact | line
+            follows = {name: line["exact"] for name in FOLLOWS if "exact" in line}
+            self.rows[line["mark"]][line["key"]] = fact | follows | line
 
     def add(self, plan: Plan, weights: str, rows: Sequence[Row]) -> list[Row]:
         """The rows with their mark, once they are in the file."""
