@@ -3,6 +3,11 @@
     python -m lmms_eval --model homunculus_qwen_vl --tasks docvqa_val --batch_size 8 \\
         --model_args pretrained=Qwen/Qwen3-VL-8B-Instruct,budget=273,stage=views
 
+A published reducer of tokens (docs/peers.md) takes the place of our choice of cells, for a row beside it:
+
+    python -m lmms_eval --model homunculus_qwen_vl --tasks docvqa_val --batch_size 8 \\
+        --model_args pretrained=Qwen/Qwen3-VL-8B-Instruct,budget=273,stage=post,peer=visionzip
+
 Only lmms-eval imports this module. Every image of a task gets `budget` tokens; how many they got on average is in the
 results, as `avg_visual_tokens_per_image` under `throughput`. Prompts are those of lmms-eval's own Qwen3-VL; unlike
 there, an answer ends at the first of the task's `until` strings.
@@ -20,8 +25,10 @@ from lmms_eval.api.model import lmms
 from loguru import logger
 from tqdm import tqdm
 
+from homunculus.allocation import DEFAULT
 from homunculus.errors import HomunculusError
 from homunculus.integrations import qwen_vl
+from homunculus.integrations.qwen_vl.checking import check_arguments
 from homunculus.integrations.qwen_vl.loading import load
 
 NAME = "homunculus_qwen_vl"
@@ -40,10 +47,10 @@ class EvalError(HomunculusError):
 
 
 class HomunculusQwenVL(lmms):
-    """`budget`, `stage`, `relevance`, `allocator`, `positions` and `max_pixels` are those of `qwen_vl.patch`.
+    """`budget`, `stage`, `relevance`, `allocator`, `peer`, `positions` and `max_pixels` are those of `qwen_vl.patch`.
 
-    `pretrained` is a name on the hub or a folder. `device` is by default CUDA where there is one, for each process of a
-    launcher its own, and `dtype` bfloat16 there and float32 on a CPU.
+    No allocator can be named beside a `peer`. `pretrained` is a name on the hub or a folder. `device` is by default
+    CUDA where there is one, for each process of a launcher its own, and `dtype` bfloat16 there and float32 on a CPU.
     """
 
     is_simple = False
@@ -54,7 +61,8 @@ class HomunculusQwenVL(lmms):
         budget: int = 273,
         stage: str = "pre",
         relevance: str | None = None,
-        allocator: str = "foveated-pyramid",
+        allocator: str | None = None,
+        peer: str | None = None,
         positions: str | bool | None = None,
         max_pixels: int | None = None,
         batch_size: int | str = 1,
@@ -69,15 +77,19 @@ class HomunculusQwenVL(lmms):
         kind = None if dtype is None else getattr(torch, dtype, None)
         if dtype is not None and not isinstance(kind, torch.dtype):
             raise EvalError(f"dtype is the name of a type of torch, got {dtype!r}: try bfloat16")
+        if peer is not None and allocator is not None:  # not even the default: results would be filed under both
+            raise EvalError(f"peer={peer} and allocator={allocator} both choose what is left: leave one of them out")
+        # lmms-eval reads `positions=true` as a boolean
+        where = str(positions).lower() if isinstance(positions, bool) else positions
+        cells = DEFAULT if allocator is None else allocator
+        check_arguments(budget, stage, where, qwen_vl.Looking(relevance, cells, peer=peer))  # before gigabytes are read
         self.batch_size, self.device = int(batch_size), torch.device(device or own_device())
         self.system_prompt = self._resolve_system_prompt(system_prompt)
         self.model, self.processor = load(pretrained, self.device, kind)
         if attn_implementation is not None:
             self.model.set_attn_implementation(attn_implementation)
-        # lmms-eval reads `positions=true` as a boolean
-        where = str(positions).lower() if isinstance(positions, bool) else positions
         qwen_vl.patch(
-            self.model, self.processor, budget, stage, relevance, allocator, positions=where, max_pixels=max_pixels
+            self.model, self.processor, budget, stage, relevance, cells, where, peer=peer, max_pixels=max_pixels
         )
 
     def clean(self) -> None:

@@ -3,18 +3,21 @@
 import gc
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
 
-from homunculus.errors import BudgetError, HomunculusError
+from homunculus.errors import AllocatorError, BudgetError, RelevanceError
 from homunculus.integrations import qwen_vl
-from homunculus.integrations.qwen_vl.loading import LoadError
+from homunculus.integrations.qwen_vl.loading import LoadError, load
 from homunculus.integrations.qwen_vl.prompts import image_runs
+from homunculus.peers import get_peer, peers
 from tests.qwen.tiny import picture
 
 with warnings.catch_warnings():  # of lmms-eval and what it imports
@@ -97,6 +100,14 @@ def chats():
 # ------------------------------------------------------------------------------------------------- the whole run
 
 
+def run_offline(command, folder):
+    """What it says, run in a folder that is not the repository: the plug-in is found as an installed package."""
+    here = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "home")}
+    done = subprocess.run(command, env=os.environ | here, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("stage", ["pre", "post", "views"])
 def test_lmms_eval_runs_a_local_task_offline(stage, tmp_path, chats):
     model, processor = save_pair(tmp_path / "checkpoint")
@@ -110,16 +121,7 @@ def test_lmms_eval_runs_a_local_task_offline(stage, tmp_path, chats):
     command = ["--model", plug_in.NAME, "--model_args", f"{arguments},relevance=detail,positions=true"]
     command += ["--tasks", TASK, "--include_path", str(tmp_path / "task"), "--batch_size", "2", "--device", "cpu"]
     command += ["--log_samples", "--output_path", str(tmp_path / "out")]
-    done = subprocess.run(
-        [sys.executable, "-m", "lmms_eval", *command],
-        env=os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")},
-        cwd=tmp_path,  # not the repository: the plug-in is found as an installed package
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "image_aspect_ratio" in done.stdout + done.stderr
+    assert "image_aspect_ratio" in run_offline([sys.executable, "-m", "lmms_eval", *command], tmp_path)
     (results,) = tmp_path.glob("out/*/*_results.json")
     (samples,) = tmp_path.glob(f"out/*/*_samples_{TASK}.jsonl")
     found = json.loads(results.read_text())
@@ -129,6 +131,39 @@ def test_lmms_eval_runs_a_local_task_offline(stage, tmp_path, chats):
     assert [row["doc_id"] for row in rows] == [0, 1, 2]
     assert [row["filtered_resps"] for row in rows] == [text for text, _ in expected]
     assert [row["token_counts"][0]["input_tokens"] for row in rows] == [length for _, length in expected]
+
+
+def test_the_documented_rows_of_a_peer_beside_ours(tmp_path, chats):
+    """The command of docs/qwen.md as it stands there, but for the model, the task and the budget."""
+    page = (Path(__file__).parents[2] / "docs" / "qwen.md").read_text()
+    (block,) = re.findall(r"```sh\n(for row in .*?done\n)```", page, re.DOTALL)
+    model, processor = save_pair(tmp_path / "checkpoint")
+    write_task(tmp_path / "task", IMAGES, QUESTIONS, ["no"] * 3, json.dumps(GREEDY))
+    ours = {
+        "python": sys.executable,
+        "docvqa_val": f"{TASK} --include_path task --device cpu",
+        "Qwen/Qwen3-VL-8B-Instruct": "checkpoint",
+        "budget=273": f"budget={BUDGET}",
+    }
+    for theirs, own in ours.items():
+        assert theirs in block
+        block = block.replace(theirs, own)
+    log = run_offline(["bash", "-euc", block], tmp_path)
+    assert "Traceback" not in log, log  # lmms-eval ends well whatever happened
+    found = {}
+    for results in tmp_path.glob("out/*/*/*_results.json"):
+        report = json.loads(results.read_text())
+        row = results.relative_to(tmp_path / "out").parts[0]
+        assert report["throughput"]["avg_visual_tokens_per_image"] == BUDGET
+        assert f"stage=post,{row}" in report["config"]["model_args"]  # a file says which row it is
+        (samples,) = results.parent.glob(f"*_samples_{TASK}.jsonl")
+        found[row] = [json.loads(line)["filtered_resps"] for line in samples.read_text().splitlines()]
+    assert found.keys() == {"relevance=coarse-pass", "peer=visionzip", "peer=uniform"}
+    assert len({tuple(texts) for texts in found.values()}) == 3
+    for row, texts in found.items():
+        qwen_vl.patch(model, processor, BUDGET, "post", **dict([row.split("=")]))
+        assert texts == [text for text, _ in one_by_one(model, processor, chats)]
+        qwen_vl.unpatch(model)
 
 
 # ------------------------------------------------------------------------------------------------------ requests
@@ -237,6 +272,34 @@ def test_weights_that_cannot_be_had(tmp_path):
         assert "\n" not in str(error.value)
 
 
+NOWHERE = "./nowhere"  # no weights are needed to be told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("peer=nobody", f"unknown peer 'nobody': choose from {', '.join(peers())}"),
+        ("peer=prumerge", "unknown peer 'prumerge': did you mean 'prumerge+'?"),
+        ("peer=", "unknown peer '': choose from aim,"),
+        ("peer=7", "a peer is given by name, got int"),
+        ("peer=fastv", "fastv acts in layers of our own language model and cannot reduce another's features: choose"),
+        ("peer=dyrate", "dyrate acts while our own language model writes and cannot reduce another's"),
+        ("peer=cdpruner", "cdpruner needs to know what is asked: give relevance, such as 'coarse-pass'"),
+        ("peer=cdpruner,relevance=coarse_pass", "unknown relevance source 'coarse_pass': choose from uniform, detail,"),
+        ("peer=tome,relevance=detail", "tome is blind to the question: leave out relevance"),
+        ("peer=tome,allocator=topk", "peer=tome and allocator=topk both choose what is left: leave one of them out"),
+        ("peer=tome,allocator=foveated-pyramid", "peer=tome and allocator=foveated-pyramid both choose"),
+        ("peer=tome,stage=pre", "tome reduces features of the whole image: give stage='post', got 'pre'"),
+        ("peer=tome,stage=views", "give stage='post', got 'views'"),
+    ],
+)
+def test_a_peer_that_cannot_be_is_refused_in_one_line_before_weights_are_read(arguments, message):
+    stage = "" if "stage=" in arguments else ",stage=post"
+    with pytest.raises((AllocatorError, RelevanceError, plug_in.EvalError)) as refused:
+        plug_in.HomunculusQwenVL.create_from_arg_string(f"pretrained={NOWHERE},{arguments}{stage}")
+    assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -244,13 +307,16 @@ def test_weights_that_cannot_be_had(tmp_path):
         ({"batch_size": 0}, plug_in.EvalError),
         ({"dtype": "nn"}, plug_in.EvalError),
         ({"budget": 0}, BudgetError),
-        ({"stage": "late"}, HomunculusError),
-        ({"positions": False}, HomunculusError),
+        ({"budget": 27.3}, BudgetError),
+        ({"stage": "late"}, qwen_vl.PatchError),
+        ({"positions": False}, qwen_vl.PatchError),
+        ({"allocator": "nothing"}, AllocatorError),
+        ({"allocator": ""}, AllocatorError),
     ],
 )
-def test_bad_arguments(pretrained, arguments, error):
+def test_bad_arguments_cost_no_loading(arguments, error):
     with pytest.raises(error):
-        make(pretrained, **arguments)
+        make(NOWHERE, **arguments)
 
 
 def test_arguments_reach_the_model(pretrained):
@@ -270,6 +336,35 @@ def test_relevance_and_allocator_decide_where_it_looks(pretrained):
         looks.append(lm.model.last_allocation[0].boxes)
     assert all(boxes.shape == (1, BUDGET, 4) for boxes in looks)
     assert not torch.equal(looks[0], looks[1]) and not torch.equal(looks[0], looks[2])
+
+
+@pytest.mark.parametrize("name", peers())
+def test_every_peer_is_exact_and_answers_as_the_integration_does(pretrained, chats, name):
+    """In batches, against a model of its own, asked one by one."""
+    how = {"stage": "post", "peer": name} | ({"relevance": "coarse-pass"} if get_peer(name).query else {})
+    lm = make(pretrained, batch_size=2, **how)
+    inputs, _ = lm._inputs(requests_for(lm, chats, GREEDY))
+    assert image_runs(inputs["input_ids"].numpy(), lm.model.config.image_token_id) == [[BUDGET]] * 3
+    assert [cells.budget for cells in looked(lm, chats)] == [BUDGET] * 3
+    model, processor = load(pretrained, "cpu")
+    qwen_vl.patch(model, processor, BUDGET, **how)
+    assert answers(lm, chats) == [text for text, _ in one_by_one(model, processor, chats)]
+
+
+def test_a_peer_is_no_allocator_and_no_other_peer(pretrained, chats):
+    rows = [{}, {"peer": "visionzip"}, {"peer": "uniform"}, {"allocator": "uniform"}]
+    models = [make(pretrained, stage="post", **row) for row in rows]
+    assert len({tuple(answers(lm, chats)) for lm in models}) == len(rows)
+    boxes = [looked(lm, chats)[0].boxes for lm in models]
+    assert not any(torch.equal(a, b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def looked(lm, chats):
+    """The cells of every image of chats, asked in one call."""
+    inputs, _ = lm._inputs(requests_for(lm, chats, GREEDY))
+    with torch.no_grad():
+        lm.model(**inputs)
+    return lm.model.last_allocation
 
 
 def test_the_entry_point_is_found_whichever_is_imported_first():

@@ -341,9 +341,16 @@ def test_the_tower_runs_once_for_an_image_that_is_remembered(pair, name):
     [
         ({"peer": "tome", "stage": "pre"}, "tome reduces features of the whole image: give stage='post', got 'pre'"),
         ({"peer": "tome", "stage": "views"}, "give stage='post', got 'views'"),
-        ({"peer": "fastv"}, "fastv acts in layers of our own model, not on another's features: choose from aim,"),
-        ({"peer": "dyrate"}, "dyrate acts in decoding of our own model"),
-        ({"peer": "whole"}, "whole reads all tokens, not on"),
+        (
+            {"peer": "fastv"},
+            "fastv acts in layers of our own language model and cannot reduce another's features: choose",
+        ),
+        ({"peer": "dyrate"}, "dyrate acts while our own language model writes and cannot"),
+        ({"peer": "variable"}, "variable counts cells for each image of our own model and cannot"),
+        ({"peer": "combined"}, "combined acts in several parts of our own model and cannot"),
+        ({"peer": "whole"}, "whole reads all tokens and cannot"),
+        ({"peer": "nobody"}, f"unknown peer 'nobody': choose from {', '.join(peers())}"),  # and none that is refused
+        ({"peer": ["tome"]}, "a peer is given by name, got list"),
         ({"peer": "prumerge"}, "unknown peer 'prumerge': did you mean 'prumerge+'?"),
         ({"peer": "tome", "allocator": "topk"}, "tome and topk both choose what is left: give a peer or an allocator"),
         ({"peer": "cdpruner"}, "cdpruner needs to know what is asked: give relevance, such as 'coarse-pass'"),

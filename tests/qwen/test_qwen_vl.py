@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from homunculus.errors import AllocatorError, BudgetError, ImageError
+from homunculus.errors import AllocatorError, BudgetError, ImageError, RelevanceError
 from homunculus.integrations import qwen_vl
 from homunculus.integrations.qwen_vl.patching import PatchError
 from tests.qwen.tiny import (
@@ -215,8 +215,9 @@ def test_what_cannot_be_is_said(pair):
         qwen_vl.patch(torch.nn.Linear(1, 1), processor)
     with pytest.raises(PatchError, match="stage is one of pre, post, views, got 'mid'"):
         qwen_vl.patch(model, processor, stage="mid")
-    with pytest.raises(BudgetError, match="positive whole number"):
-        qwen_vl.patch(model, processor, 0)
+    for budget in (0, 2.5, "many", [16, 0]):
+        with pytest.raises(BudgetError, match="positive whole number"):
+            qwen_vl.patch(model, processor, budget)
     other = make_processor("qwen3" if model.config.vision_config.patch_size == 14 else "qwen2.5")
     with pytest.raises(PatchError, match="give the processor of this very model"):
         qwen_vl.patch(model, other, 16)
@@ -233,11 +234,13 @@ def test_what_cannot_be_is_said(pair):
         logits_of(model, few | {"image_grid_thw": few["image_grid_thw"].repeat(2, 1)})
 
 
-def test_unknown_allocators_are_named(pair):
+def test_unknown_allocators_and_sources_are_named_at_once(pair):
     model, processor = pair
-    qwen_vl.patch(model, processor, 16, allocator="nonsense")
-    with pytest.raises(AllocatorError, match="nonsense"):
-        logits_of(model, inputs_for(processor, [picture(256, 256)], ["what ?"]))
+    with pytest.raises(AllocatorError, match="unknown allocator 'nonsense': choose from"):
+        qwen_vl.patch(model, processor, 16, allocator="nonsense")
+    with pytest.raises(RelevanceError, match=r"unknown relevance source 'coarse_pass': choose from .*, coarse-pass$"):
+        qwen_vl.patch(model, processor, 16, relevance="coarse_pass")
+    assert "get_image_features" not in vars(model.model)
 
 
 def test_padding_without_a_mask_is_found_by_generate(pair):

@@ -11,14 +11,14 @@ from jaxtyping import Shaped
 from PIL import Image
 from torch import Tensor
 
-from homunculus.allocation import DEFAULT, check_budget, get_allocator
+from homunculus.allocation import DEFAULT
 from homunculus.errors import HomunculusError
 from homunculus.geometry import Size
+from homunculus.integrations.qwen_vl.checking import check_arguments
 from homunculus.integrations.qwen_vl.layout import on_image
 from homunculus.integrations.qwen_vl.loading import LoadError, import_transformers, load
-from homunculus.integrations.qwen_vl.patching import STAGES, PatchError, patch, unpatch
+from homunculus.integrations.qwen_vl.patching import patch, unpatch
 from homunculus.integrations.qwen_vl.plan import Looking
-from homunculus.integrations.qwen_vl.reducing import check_peer
 from homunculus.reconstruct import reconstruct
 from homunculus.sampling import sample
 from homunculus.structures import Allocation, VisualTokens
@@ -57,11 +57,8 @@ def ask_once(
     **how: Any,
 ) -> Answer:
     """Load a model, ask it and let it go; only what goes wrong is said on the way."""
-    if stage not in STAGES:  # before gigabytes are read
-        raise PatchError(f"stage is one of {', '.join(STAGES)}, got {stage!r}")
-    get_allocator(allocator)
-    check_budget(budget)
-    check_peer(Looking(how.get("relevance"), allocator, region=how.get("region"), peer=peer), stage)
+    looking = Looking(how.get("relevance"), allocator, region=how.get("region"), peer=peer)
+    check_arguments(budget, stage, how.get("positions"), looking)  # before gigabytes are read
     transformers = import_transformers()
     transformers.logging.set_verbosity_error()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries, before our one line

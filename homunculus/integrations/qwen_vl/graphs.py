@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from homunculus.integrations.qwen_vl.call import Call
+from homunculus.integrations.qwen_vl.checking import PatchError
 from homunculus.integrations.qwen_vl.features import encode_cells
-from homunculus.integrations.qwen_vl.patching import NAME, PatchError, Session
+from homunculus.integrations.qwen_vl.patching import NAME, Session
 from homunculus.integrations.qwen_vl.plan import Plan, gaze_of, scorer_in
 from homunculus.integrations.qwen_vl.prompts import Prompts, read
 from homunculus.integrations.qwen_vl.remembered import Remembered

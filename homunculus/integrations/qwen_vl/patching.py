@@ -13,22 +13,21 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from homunculus.allocation import check_budget
-from homunculus.errors import HomunculusError, ImageError
+from homunculus.errors import ImageError
 from homunculus.integrations.qwen_vl import rectangular, scorers
 from homunculus.integrations.qwen_vl.call import Call, last_question, leaf_grids, read_call
+from homunculus.integrations.qwen_vl.checking import PatchError, check_arguments
 from homunculus.integrations.qwen_vl.features import encode_cells, encode_views, pool_features
 from homunculus.integrations.qwen_vl.layout import Layout
 from homunculus.integrations.qwen_vl.plan import Looking, Plan, densities_of, gaze_of, make_plan, scorer_in
 from homunculus.integrations.qwen_vl.prompts import Prompts, lay_out
-from homunculus.integrations.qwen_vl.reducing import check_peer, reduce_features
+from homunculus.integrations.qwen_vl.reducing import reduce_features
 from homunculus.integrations.qwen_vl.remembered import Remembered, fingerprints
-from homunculus.integrations.qwen_vl.rope import Positions, extent, places
+from homunculus.integrations.qwen_vl.rope import extent, places
 from homunculus.integrations.qwen_vl.watching import watched
 from homunculus.integrations.qwen_vl.whole import WholeFeatures
 from homunculus.peers import Peer
 
-STAGES = ("pre", "post", "views")
 SUPPORTED = (
     "Qwen3VLForConditionalGeneration",
     "Qwen3VLMoeForConditionalGeneration",
@@ -36,10 +35,6 @@ SUPPORTED = (
 )
 NAME = "_homunculus"  # where a patched model keeps its session
 MOST_KEPT = 256  # images whose cells are remembered
-
-
-class PatchError(HomunculusError):
-    """A model that cannot be put on a budget, or inputs that do not fit one that was."""
 
 
 def patch(
@@ -113,16 +108,9 @@ class Session:
             raise PatchError(f"{type(model).__name__} is not supported: give one of {', '.join(SUPPORTED)}")
         if getattr(model, NAME, None) is not None:
             raise PatchError("this model is patched already: unpatch it first")
-        positions = positions or ("stock" if stage == "views" else "rounded" if looking.peer else "true")
-        if stage not in STAGES:
-            raise PatchError(f"stage is one of {', '.join(STAGES)}, got {stage!r}")
-        if positions not in ("true", "rounded", *(["stock"] if stage == "views" else [])):
-            raise PatchError(f"positions are 'true' or 'rounded', for views also 'stock', got {positions!r}")
-        self.peer = check_peer(looking, stage)
-        budgets = [budget] if isinstance(budget, int) else list(budget)
-        self.budgets = [check_budget(one) for one in budgets]
+        self.budgets, self.positions, self.peer = check_arguments(budget, stage, positions, looking)
         self.model, self.inner, self.processor = model, model.model, processor
-        self.stage, self.positions, self.looking = stage, cast(Positions, positions), looking
+        self.stage, self.looking = stage, looking
         vision = model.config.vision_config
         self.layout = Layout(vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
         self.max_pixels = max_pixels or 4096 * self.layout.leaf**2

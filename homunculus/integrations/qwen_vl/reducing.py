@@ -20,12 +20,19 @@ from homunculus.integrations.qwen_vl.plan import Looking, Plan, alike, check_cou
 from homunculus.integrations.qwen_vl.watching import Looks
 from homunculus.integrations.qwen_vl.whole import Features
 from homunculus.peers import Peer, Reduced, Seen, get_peer, kept, peers
-from homunculus.peers.reading import stage_of
+from homunculus.peers.reading import all_peers, stage_of
 from homunculus.peers.tokens import picked
 from homunculus.structures import Allocation, View
 
 RIDE = 2.0**-40  # a power of two: scaling by it and back changes no bit
 STEPS = float(1 << 20)  # of a leaf: places are rounded to these, so that halves are halves whoever added them up
+ELSEWHERE = {  # what peers of other stages do, none of it to features that another's tower made
+    "none": "reads all tokens",
+    "layers": "acts in layers of our own language model",
+    "decoding": "acts while our own language model writes",
+    "batch": "counts cells for each image of our own model",
+    "combined": "acts in several parts of our own model",
+}
 
 
 def check_peer(looking: Looking, stage: str) -> Peer | None:
@@ -37,17 +44,19 @@ def check_peer(looking: Looking, stage: str) -> Peer | None:
     """
     if looking.peer is None:
         return None
-    name, where = looking.peer, stage_of(looking.peer)
+    name = looking.peer
+    where = stage_of(name) if name in [*all_peers()] else "features"
     if where != "features":
-        acts = "reads all tokens" if where == "none" else f"acts in {where} of our own model"
-        raise AllocatorError(f"{name} {acts}, not on another's features: choose from {', '.join(peers())}")
+        raise AllocatorError(
+            f"{name} {ELSEWHERE[where]} and cannot reduce another's features: choose from {', '.join(peers())}"
+        )
+    peer = get_peer(name)  # names those that can, if it is none
     if stage != "post":
         raise AllocatorError(f"{name} reduces features of the whole image: give stage='post', got {stage!r}")
     if looking.allocator != DEFAULT:
         raise AllocatorError(f"{name} and {looking.allocator} both choose what is left: give a peer or an allocator")
     if looking.fixation is not None or isinstance(looking.region, str):
         raise AllocatorError(f"{name} has no fovea: leave out fixation and words for region")
-    peer = get_peer(name)
     asked = looking.relevance is not None or looking.region is not None
     if peer.query and not asked:
         raise AllocatorError(f"{name} needs to know what is asked: give relevance, such as 'coarse-pass'")
