@@ -39,6 +39,18 @@ def on_post(pair, budget, name, **how):
 # ------------------------------------------------------------------------------------------- every one of them
 
 
+def test_lots_are_drawn_by_pixels_and_not_by_what_the_tower_makes_of_them(pair):
+    """On a device the last bits of features are another batch's other sums, here those of weights that were touched."""
+    (model, processor), drawn = pair, []
+    on_post(pair, 16, "random")
+    for scale in (1, 1 + 1e-6):
+        for weight in model.model.visual.parameters():
+            weight.data.mul_(scale)
+        logits_of(model, inputs_for(processor, [picture(256, 256), picture(256, 256, 1)], QUESTIONS[:2]))
+        drawn.append(torch.cat([cells.boxes for cells in model.last_allocation]))
+    assert torch.equal(*drawn) and not torch.equal(drawn[0][0], drawn[0][1])
+
+
 @pytest.mark.parametrize("name", peers())
 def test_every_peer_is_exact_and_alone_as_in_a_batch(pair, name):
     """Three sizes, two of one, texts of several lengths, left padding."""

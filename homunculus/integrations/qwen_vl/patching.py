@@ -232,7 +232,7 @@ class Session:
             with torch.no_grad():
                 new = densities_of(pixels, call, self.layout, self._colours, self.looking, maps)
             densities = [own if old is None else old for old, own in zip(densities, new, strict=True)]
-        plan, levels = reduce_features(peer, whole, densities, call, self.layout, dict(self.looking.options))
+        plan, levels = reduce_features(peer, whole, pixels, densities, call, self.layout, dict(self.looking.options))
         self._reduced = output, levels
         return plan, densities
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from homunculus.allocation import DEFAULT, make_allocation
@@ -21,7 +21,7 @@ from homunculus.integrations.qwen_vl.watching import Looks
 from homunculus.integrations.qwen_vl.whole import Features
 from homunculus.peers import Peer, Reduced, Seen, get_peer, kept, peers
 from homunculus.peers.reading import all_peers, stage_of
-from homunculus.peers.tokens import picked
+from homunculus.peers.tokens import fingerprints, picked
 from homunculus.structures import Allocation, View
 
 RIDE = 2.0**-40  # a power of two: scaling by it and back changes no bit
@@ -68,6 +68,7 @@ def check_peer(looking: Looking, stage: str) -> Peer | None:
 def reduce_features(
     peer: Peer,
     whole: Sequence[Features],
+    pixels: Float[Tensor, "patches values"],
     densities: Sequence[Float64[Tensor, "_lines _columns"] | None],
     call: Call,
     layout: Layout,
@@ -76,8 +77,10 @@ def reduce_features(
     """Where the tokens of every image lie, and for every level their features, image by image; images of one size and
     budget are reduced together.
 
-    `densities` are relevance, which a peer that hears the question asks for.
+    `densities` are relevance, which a peer that hears the question asks for. `pixels` are all images one after another:
+    what is drawn by lot is drawn by these, whose bits do not depend on the batch as the tower's do.
     """
+    shown = pixels.split([columns * lines * layout.merge**2 for columns, lines in call.grids])
     cells: list[Any] = [None] * len(whole)
     tokens: list[Any] = [None] * len(whole)
     kinds = list(zip(call.grids, call.counts, strict=True))
@@ -87,7 +90,8 @@ def reduce_features(
         looks = Looks(*(torch.stack(look) for look in zip(*(whole[i].looks for i in images), strict=True)))
         asked = [own.flatten().float() for i in images if (own := densities[i]) is not None]
         relevance = torch.stack(asked) if asked else None
-        left, reduced = reduce_levels(peer, levels, looks, relevance, grid, count, options)
+        own_pixels = fingerprints(torch.stack([shown[i] for i in images]))
+        left, reduced = reduce_levels(peer, levels, looks, relevance, grid, count, options, own_pixels)
         made = as_allocation(reduced, grid, layout)
         for place, image in enumerate(images):
             cells[image], tokens[image] = one_image(made, place), tuple(level[place] for level in left)
@@ -102,6 +106,7 @@ def reduce_levels(
     grid: Size,
     count: int,
     options: Mapping[str, Any],
+    fingerprint: Int64[Tensor, "b"] | None = None,
 ) -> tuple[list[Float[Tensor, "b count _"]], Reduced]:
     """Every level with what the first one was reduced by: the peer chooses by the tower's last features alone.
 
@@ -115,7 +120,7 @@ def reduce_levels(
         wide = torch.promote_types(first.dtype, torch.float32)
         features = torch.cat([first.to(wide), *(level.to(wide) * RIDE for level in deeper)], dim=-1)
     places = leaf_places(grid, first.device).expand(len(first), -1, -1)
-    seen = Seen(features, places, grid, *looks, relevance)  # keys, late and early attention
+    seen = Seen(features, places, grid, *looks, relevance, fingerprint)  # looks: keys, late and early attention
     if count == first.shape[1]:  # nothing to give up, nobody to ask
         every = torch.arange(count, device=first.device).expand(len(first), -1)
         return list(levels), kept(seen._replace(features=first), every)
