@@ -101,8 +101,10 @@ def wear_page(
         image = turn(image, sine)
     if wear.tap:
         image = blur(image, wear.tap)
-    if wear.shade or wear.tone != TONES[0]:
+    if wear.shade:
         image = ImageChops.multiply(image, _light(image.size, wear))
+    elif wear.tone != TONES[0]:
+        image = toned(image, wear.tone)
     if wear.noise:
         image = ImageChops.add(image, _noise(image.size, wear.noise, dice), 1, -128)
     if wear.quality:
@@ -165,16 +167,27 @@ def blur(image: Image.Image, tap: float) -> Image.Image:
     return image.filter(ImageFilter.Kernel((3, 3), [a * b for a in row for b in row], scale=1))
 
 
+def toned(image: Image.Image, tone: tuple[int, int, int]) -> Image.Image:
+    """Multiplied by a colour, 255 being 1: what `ImageChops.multiply` makes of a sheet of it, by a table.
+
+    >>> toned(Image.new("RGB", (1, 1), (255, 100, 0)), (200, 255, 100)).getpixel((0, 0))
+    (200, 100, 0)
+    """
+    return image.point([level * of // 255 for of in tone for level in range(256)])
+
+
 def jpeg(image: Image.Image, quality: int) -> Image.Image:
     """Compressed and read back."""
     file = io.BytesIO()
     image.save(file, "JPEG", quality=quality)
-    return Image.open(file).convert("RGB")
+    seen = Image.open(file)
+    seen.load()
+    return seen
 
 
 def _light(size: Size, wear: Wear) -> Image.Image:
     """What the page is multiplied by: the tone of the paper under uneven light, 255 for all of it."""
-    levels = [round(255 * (1 - place)) for place in wear.shade or (0.0,) * 9]
+    levels = [round(255 * (1 - place)) for place in wear.shade]
     light = Image.frombytes("L", (3, 3), bytes(levels)).resize(size, Image.Resampling.BICUBIC)
     return Image.merge("RGB", [light.point([level * tone // 255 for level in range(256)]) for tone in wear.tone])
 
@@ -182,16 +195,17 @@ def _light(size: Size, wear: Wear) -> Image.Image:
 def _noise(size: Size, deviation: float, dice: Dice) -> Image.Image:
     """Noise about 128 for three channels, each cut from the tile somewhere else."""
     stretch = [min(255, max(0, round(128 + (level - 128) * deviation / 32))) for level in range(256)]
-    channels = [_cut(size, dice.integer(0, TILE - 1), dice.integer(0, TILE - 1)).point(stretch) for _ in range(3)]
+    tile = _tile().point(stretch)
+    channels = [_cut(tile, size, dice.integer(0, TILE - 1), dice.integer(0, TILE - 1)) for _ in range(3)]
     return Image.merge("RGB", channels)
 
 
-def _cut(size: Size, left: int, top: int) -> Image.Image:
+def _cut(tile: Image.Image, size: Size, left: int, top: int) -> Image.Image:
     """The tile from (left, top) on, repeated as often as it takes."""
     sheet = Image.new("L", size)
     for x in range(-left, size[0], TILE):
         for y in range(-top, size[1], TILE):
-            sheet.paste(_tile(), (x, y))
+            sheet.paste(tile, (x, y))
     return sheet
 
 

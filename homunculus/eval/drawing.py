@@ -2,12 +2,18 @@
 
 Records come from a split of their own, in order of their numbers; of each image at most `EACH` questions are asked, one
 on every region first. An image about which everything is known already is not drawn.
+
+Pixels come from processes in files, each read at once and removed. Through a pipe they would come in pieces of 64 kB,
+one worker at a time, and take several times as long of the process that asks, which needs that time itself.
 """
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkstemp
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +22,7 @@ from jaxtyping import Int16, Int64, UInt8
 from torch import Tensor
 
 from homunculus.data import Question, make
+from homunculus.errors import DataError
 from homunculus.eval.relevances import LEAF
 from homunculus.geometry import Size
 from homunculus.pyramid import ImagePyramid
@@ -69,8 +76,14 @@ def drawers(workers: int) -> Iterator[Draw]:
         return
     from multiprocessing import get_context
 
-    with get_context("spawn").Pool(workers, _begin) as pool:
-        yield lambda *which: pool.apply_async(_draw, which).get
+    with TemporaryDirectory(prefix="homunculus-") as folder, get_context("spawn").Pool(workers, _begin) as pool:
+
+        def draw(*which: Any) -> Callable[[], Drawn]:
+            coming: Future[Drawn] = Future()
+            pool.apply_async(_leave, (folder, *which), {}, partial(_take, coming), coming.set_exception)
+            return coming.result
+
+        yield draw
 
 
 def remembering(draw: Draw) -> Draw:
@@ -96,6 +109,30 @@ def _draw(pictures: Pictures, index: int, segmented: bool) -> Drawn:
     record = make(family, split, index, size=size)  # type: ignore[arg-type]
     drawn = Drawn(record.image, record.questions[:EACH])
     return drawn._replace(labels=_labels(record.image)) if segmented else drawn
+
+
+def _leave(folder: str, *which: Any) -> tuple[Path, Drawn]:
+    """Draw, and leave the pixels in a file of the folder."""
+    drawn = _draw(*which)
+    try:
+        number, name = mkstemp(".npy", dir=folder)
+        with open(number, "wb") as file:
+            np.save(file, drawn.image)
+    except OSError as error:
+        raise DataError(f"no room for an image in {folder} ({error}): set TMPDIR to a folder with more") from None
+    return Path(name), drawn._replace(image=drawn.image[:0])
+
+
+def _take(coming: "Future[Drawn]", left: tuple[Path, Drawn]) -> None:
+    """Read what a process has left, as soon as it tells; the thread that hears of it must not stop at an error."""
+    file, drawn = left
+    try:
+        image = np.load(file)
+        file.unlink()
+    except Exception as error:
+        coming.set_exception(error)
+    else:
+        coming.set_result(drawn._replace(image=image))
 
 
 def _labels(image: UInt8[np.ndarray, "h w 3"]) -> Int16[np.ndarray, "lh lw"]:

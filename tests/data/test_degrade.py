@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageChops
 from scipy.ndimage import gaussian_filter
 
 from homunculus.data import degrade, degrade_batch
@@ -121,6 +121,25 @@ def test_no_wear_is_the_identity(page):
         worn, moved = degrade_batch.degrade_batch(images, torch.tensor([[[1.0, 2, 3, 4]]]), plain())
         assert torch.equal(worn, images)
         assert moved.tolist() == [[[1, 2, 3, 4]]]
+
+
+@pytest.mark.parametrize("tone", degrade.TONES)
+def test_tone_is_multiplied(tone):
+    """By a table, and in even light, as a sheet of the colour would do it; for every level."""
+    levels = Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16).repeat(3, 1).reshape(16, 16, 3))
+    sheet = Image.new("RGB", levels.size, tone)
+    multiplied = ImageChops.multiply(levels, sheet).tobytes()
+    assert degrade.toned(levels, tone).tobytes() == multiplied
+    lit, _ = wear_page(levels, [], Wear(tone=tone, shade=(0.0,) * 9), Dice("any"))
+    assert lit.tobytes() == multiplied
+
+
+def test_noise_goes_on_where_the_tile_ends():
+    size = degrade.TILE + 300, 500
+    noise = np.asarray(degrade._noise(size, 9.0, Dice("noise")))
+    assert np.array_equal(noise[:, : -degrade.TILE], noise[:, degrade.TILE :])
+    assert 8.5 < noise.std() < 9.5 and abs(noise.mean() - 128) < 0.2
+    assert not np.array_equal(noise[..., 0], noise[..., 1])
 
 
 @pytest.mark.parametrize("sigma", [0.3, 0.7, 1.0])

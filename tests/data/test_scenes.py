@@ -13,7 +13,7 @@ from homunculus.data.dice import Dice
 from homunculus.data.scenes import laid
 from homunculus.data.scenes.camera import light, photographed, softened
 from homunculus.data.scenes.ground import GROUNDS, HELD_OUT_GROUNDS, ground, littered
-from homunculus.data.scenes.objects import COLOURS, TEXTURES, Look, render, textures
+from homunculus.data.scenes.objects import COLOURS, TEXTURES, Look, _filled, render, textures
 from homunculus.data.scenes.shapes import FIGURES, HELD_OUT_SHAPES, SHAPES
 
 SIZES = [(128, 128), (256, 256), (512, 160), (150, 400)]
@@ -254,6 +254,15 @@ def test_every_figure_fills_its_box(shape, side):
         drawn = render(Look(shape, "red", texture, side, (200, 30, 30)))
         assert drawn.mode == "RGBA" and abs(max(drawn.size) - side) <= 1 + 0.08 * side and min(drawn.size) >= side // 3
         assert (np.asarray(drawn)[..., 3] >= 128).mean() > 0.2
+
+
+def test_a_fading_thing_is_blended_by_a_gradient():
+    """Every column as Pillow's gradient over the whole canvas has it."""
+    for size in ((2, 30), (97, 64), (300, 411)):
+        canvas = Image.new("RGB", size, (200, 30, 30))
+        ramp = Image.linear_gradient("L").resize(size, Image.Resampling.BILINEAR)
+        canvas.paste((246, 242, 232), (0, 0), ramp.point([level * 9 // 10 for level in range(256)]))
+        assert _filled(Look("disc", "red", "fading", 30, (200, 30, 30)), size, 1).tobytes() == canvas.tobytes()
 
 
 def test_softened_is_the_average_with_four_neighbours():

@@ -106,8 +106,8 @@ def render(thing: Look) -> Image.Image:
         draw.polygon(points, fill=fill.get(tone))
         if tone in ("body", "shade", "hole"):
             draw.line([*points, points[0]], fill=rim, width=thick)
-    if gloss is not None:
-        ink.paste(_WHITE, (0, 0), gloss)
+    if gloss is not None and (place := gloss.getbbox()):
+        ink.paste(_WHITE, place, gloss.crop(place))
     ink, mask = ink.reduce(zoom), mask.reduce(zoom)
     ink = ImageChops.multiply(ink, _roundness(ink.size))
     ink.putalpha(mask)
@@ -169,10 +169,12 @@ def _filled(thing: Look, size: Size, zoom: int) -> Image.Image:
                 ]
                 draw.line(peaks, fill=other, width=period // 3, joint="curve")
         case "fading":
-            ramp = Image.linear_gradient("L").resize(size, Image.Resampling.BILINEAR)
-            canvas.paste(
+            ramp = Image.linear_gradient("L").resize((1, height), Image.Resampling.BILINEAR)  # every column is the same
+            column = canvas.crop((0, 0, 1, height))
+            column.paste(
                 _FADED.get(thing.colour, _CREAM), (0, 0), ramp.point([level * 9 // 10 for level in range(256)])
             )
+            canvas.paste(column.resize(size, Image.Resampling.NEAREST))
     return canvas
 
 

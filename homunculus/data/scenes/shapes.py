@@ -7,6 +7,7 @@ first. All curves are polygons of rounded points, so the figures are the same on
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 Point = tuple[float, float]
 Part = tuple[str, Sequence[Point]]
@@ -34,13 +35,18 @@ def smooth(points: Sequence[Point], pieces: int = 6) -> list[Point]:
     """
     found, n = [], len(points)
     for i in range(n):
-        a, b, c, d = (points[(i + k) % n] for k in (-1, 0, 1, 2))
-        for piece in range(pieces):
-            t = piece / pieces
-            weights = (-t + 2 * t**2 - t**3, 2 - 5 * t**2 + 3 * t**3, t + 4 * t**2 - 3 * t**3, t**3 - t**2)
-            x, y = (sum(w * p[axis] for w, p in zip(weights, (a, b, c, d), strict=True)) / 2 for axis in (0, 1))
+        (ax, ay), (bx, by), (cx, cy), (dx, dy) = (points[(i + k) % n] for k in (-1, 0, 1, 2))
+        for wa, wb, wc, wd in _weights(pieces):
+            x, y = sum((wa * ax, wb * bx, wc * cx, wd * dx)) / 2, sum((wa * ay, wb * by, wc * cy, wd * dy)) / 2
             found.append((round(x, 2), round(y, 2)))
     return found
+
+
+@lru_cache(maxsize=8)
+def _weights(pieces: int) -> tuple[tuple[float, float, float, float], ...]:
+    """What the four points about each place of a Catmull-Rom curve weigh, twice."""
+    ts = [piece / pieces for piece in range(pieces)]
+    return tuple((-t + 2 * t**2 - t**3, 2 - 5 * t**2 + 3 * t**3, t + 4 * t**2 - 3 * t**3, t**3 - t**2) for t in ts)
 
 
 def box(x0: float, y0: float, x1: float, y1: float) -> list[Point]:
