@@ -54,6 +54,7 @@ class Chunk:
         self.grid = -(-size[0] // LEAF), -(-size[1] // LEAF)
         self._densities: Densities = {} if shared is None else shared
         self._seen: dict[tuple[str, str | None], Seen] = {}  # by precision, and the relevance that was told
+        self._grounded: dict[tuple[str, str], list[dict[str, float | None]]] = {}  # by relevance and precision
 
     def images_of(self, places: Sequence[int]) -> Shaped[Tensor, "b 3 h w"]:
         """The image of each of these questions."""
@@ -66,6 +67,14 @@ class Chunk:
             parts = [(self._map(source, plan.dtype), weight) for source, weight in mixture_of(plan.relevance)]
             self._densities[name] = normalise(sum(weight * normalise(one) for one, weight in parts))  # type: ignore[arg-type]
         return self._densities[name]
+
+    def grounded(self, plan: Plan, place: int) -> dict[str, float | None]:
+        """How well the density of a plan knows where the answer to a question is: once, for all methods."""
+        name = plan.relevance, plan.dtype
+        if name not in self._grounded:
+            each = zip(self.density(plan).cpu(), self.asked, strict=True)
+            self._grounded[name] = [grounding(own, one.question.boxes, self.size) for own, one in each]
+        return dict(self._grounded[name][place])
 
     def _map(self, source: str, dtype: str) -> Float64[Tensor, "n gh gw"]:
         told = [told_region(source, one.key, one.question.boxes, self.size) for one in self.asked]
@@ -125,7 +134,8 @@ def answered(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int])
     if get_allocator(allocator).batchwide:
         return _answered_together(model, plan, chunk, places)
     asked = [chunk.asked[i] for i in places]
-    if plan.looks_again and plan.relevance == "predicted":  # a draft of the answer is heard as well
+    hears_drafts = plan.looks_again and plan.relevance == "predicted"
+    if hears_drafts:
         relevance: Any = OncePerImage(model, [one.of_image for one in asked])
     else:
         relevance = chunk.density(plan)[list(places)]
@@ -135,16 +145,19 @@ def answered(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int])
     with computed_in(plan.dtype, model):
         said = answer(model, chunk.images_of(places), [one.question.text for one in asked], batch=len(asked), **how)
     assert isinstance(said, list)  # as several images were given
-    densities = torch.stack([own.looks[0].density for own in said]).cpu()
+    densities = torch.stack([own.looks[0].density for own in said]).cpu() if hears_drafts else None
     centres = torch.stack([densest(own.allocation)[0] for own in said]).tolist()
     by_key = {one.key: own for one, own in zip(asked, said, strict=True)}
     first = {one.of_image: one.key for one in asked if one.key.endswith("#0")}
     rows = []
-    for one, own, density, place in zip(asked, said, densities, centres, strict=True):
+    for i, (one, own, centre) in enumerate(zip(asked, said, centres, strict=True)):
         size = own.allocation.image_sizes[0]
         told = {"confidence": own.confidence, "logp": own.look.logp, "tokens": own.tokens}
-        looked: dict[str, float | None] = grounding(density, one.question.boxes, size)
-        looked["cell"] = found(place, one.question.boxes, own.allocation.leaf)
+        if densities is None:
+            looked = chunk.grounded(plan, places[i])
+        else:
+            looked = grounding(densities[i], one.question.boxes, size)
+        looked["cell"] = found(centre, one.question.boxes, own.allocation.leaf)
         if question_number(one.key) < COVERED:
             looked |= shown(own.allocation)
             before = first.get(one.of_image)
@@ -185,12 +198,11 @@ def _answered_by_peer(model: CompactVLM, plan: Plan, chunk: Chunk, places: Seque
         )
     said = words_of(model, read.written)
     tokens = [read.tokens] * len(asked) if isinstance(read.tokens, int) else read.tokens.tolist()
-    densities = None if read.density is None else read.density.cpu()
     rows = []
     for i, (one, (text, told)) in enumerate(zip(asked, said, strict=True)):
         looked: dict[str, float | None] = {"hit": None, "mass": None, "r2": None, "cell": None}
-        if densities is not None:
-            looked = grounding(densities[i], one.question.boxes, chunk.size)
+        if read.density is not None:
+            looked = chunk.grounded(plan, places[i])
         if question_number(one.key) < COVERED:
             looked["stands_for"] = float(read.covered[i])
         rows.append(_row(one, text, told | {"tokens": tokens[i]} | looked, chunk.size))
@@ -208,9 +220,8 @@ def _answered_together(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequ
         ids = question_ids(model, [one.question.text for one in asked])
         written = model.decoder.write(remember_padded(model, padded_cells(images, cells)), ids, longest)
     rows = []
-    each = zip(asked, words_of(model, written), cells, density.cpu(), strict=True)
-    for one, (text, told), own, wanted in each:
-        looked: dict[str, float | None] = grounding(wanted, one.question.boxes, chunk.size)
+    for i, one, (text, told), own in zip(places, asked, words_of(model, written), cells, strict=True):
+        looked = chunk.grounded(plan, i)
         looked["cell"] = found(densest(own)[0].tolist(), one.question.boxes, own.leaf)
         if question_number(one.key) < COVERED:
             looked |= shown(own)

@@ -124,9 +124,11 @@ def run(
         groups.setdefault(plan.pictures, []).append(plan)
     weights = weights_key(model)
     works = {pictures: Work(model, weights, own, kept, part, shared) for pictures, own in groups.items()}
-    expected = in_turn([[(pictures, index) for index in work.expected()] for pictures, work in works.items()])
+    coming = [[(pictures, index) for index in work.expected()] for pictures, work in works.items()]
+    chunks = [chunk_size(size, model.device) // EACH for *_, size in works]
+    expected = in_turn(coming, chunks)
     segmented = any(plan.method == SEGMENTED for plan in plans)
-    ahead = max(AHEAD * workers, MOST // EACH if workers > AHEAD or draw is not None else 0)
+    ahead = max(AHEAD * workers, max(chunks, default=0) if workers > AHEAD or draw is not None else 0)
     with drawers(workers) if draw is None else nullcontext(draw) as drawer:
         drawn = Ahead(drawer, expected, ahead, segmented)
         going = [(work, work.chunks(partial(drawn, pictures), tick)) for pictures, work in works.items()]
@@ -140,14 +142,15 @@ def run(
     return True
 
 
-def in_turn(lists: Sequence[Sequence[T]], each: int = MOST // EACH) -> list[T]:
-    """Some of every list, then some more of every list.
+def in_turn(lists: Sequence[Sequence[T]], each: Sequence[int]) -> list[T]:
+    """Some of every list, then some more of every list; of each so many at a time.
 
-    >>> "".join(in_turn(["aaaaa", "bbb"], each=2))
-    'aabbaaba'
+    >>> "".join(in_turn(["aaaaa", "bbb"], [2, 1]))
+    'aabaabab'
     """
-    longest = max(map(len, lists), default=0)
-    return [item for start in range(0, longest, each) for own in lists for item in own[start : start + each]]
+    turns = max((-(-len(own) // some) for own, some in zip(lists, each, strict=True)), default=0)
+    pairs = list(zip(lists, each, strict=True))
+    return [item for turn in range(turns) for own, some in pairs for item in own[turn * some : (turn + 1) * some]]
 
 
 class Task(NamedTuple):
