@@ -15,9 +15,9 @@ import torch
 from homunculus.allocation import DEFAULT, coverage
 from homunculus.data import make
 from homunculus.errors import OutputError
-from homunculus.eval import answers, drawing
+from homunculus.eval import answers
 from homunculus.eval.answers import Chunk, answered
-from homunculus.eval.drawing import EACH, Ahead, Drawn, to_ask
+from homunculus.eval.drawing import EACH, Ahead, Drawn
 from homunculus.eval.plans import Plan, method_names, own_budget, weights_key
 from homunculus.eval.relevances import told_region
 from homunculus.eval.rows import Kept
@@ -29,20 +29,7 @@ from homunculus.model.looking import LearnedRelevance
 from homunculus.model.vlm import CompactVLM, look
 from homunculus.peers.compact import every_leaf
 from homunculus.peers.reading import read_with
-
-SMALL = {"size": (256, 256), "how": {"longest": 4}}
-
-
-@pytest.fixture(scope="module")
-def model():
-    torch.manual_seed(1)
-    return CompactVLM(tiny()).eval().requires_grad_(False)
-
-
-@pytest.fixture(scope="module")
-def asked():
-    plan = Plan("scenes", **SMALL)
-    return [one for i in range(3) for one in to_ask(plan.keys(i, EACH), drawing._draw(plan.pictures, i, True))]
+from tests.experiment.conftest import SMALL
 
 
 def test_a_density_that_is_shared_is_that_of_the_model(model, asked):

@@ -6,28 +6,12 @@ import pytest
 import torch
 
 from homunculus.errors import DataError
-from homunculus.eval import answers, drawing
+from homunculus.eval import answers
 from homunculus.eval.answers import Chunk, answered
-from homunculus.eval.drawing import EACH, to_ask
 from homunculus.eval.plans import Plan
 from homunculus.eval.running import together
-from homunculus.model.config import tiny
-from homunculus.model.vlm import CompactVLM
 from homunculus.peers.reading import read_with
-
-SMALL = {"size": (256, 256), "how": {"longest": 4}}
-
-
-@pytest.fixture(scope="module")
-def model():
-    torch.manual_seed(1)
-    return CompactVLM(tiny()).eval().requires_grad_(False)
-
-
-@pytest.fixture(scope="module")
-def asked():
-    plan = Plan("scenes", **SMALL)
-    return [one for i in range(3) for one in to_ask(plan.keys(i, EACH), drawing._draw(plan.pictures, i, True))]
+from tests.experiment.conftest import SMALL
 
 
 @pytest.mark.parametrize("told", [True, False])

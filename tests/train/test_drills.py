@@ -38,6 +38,14 @@ def inside(small, large):
     return small[0] >= large[0] and small[1] >= large[1] and small[2] <= large[2] and small[3] <= large[3]
 
 
+def places_of(page):
+    """Where each text stands, in any case."""
+    where = defaultdict(list)
+    for text, box in page.written:
+        where[text.casefold()].append(box)
+    return where
+
+
 def held_out():
     """The words that only `test-ood` has, as this test finds them and not as the maker does; "for" is of an event."""
     parts = {"surname_heads", "surname_tails", "town_heads", "town_tails"}
@@ -102,9 +110,7 @@ def test_neighbours_are_where_the_question_says(pages):
     """What stands right of, left of, below or above a text is nearest to it on that side."""
     seen = Counter()
     for page in pages:
-        where = defaultdict(list)
-        for text, box in page.written:
-            where[text.casefold()].append(box)
+        where = places_of(page)
         for question in page.questions:
             found = re.fullmatch(r"What stands (to the right of|to the left of|below|above) (.+)\?", question.text)
             if not found:
@@ -147,9 +153,7 @@ def test_a_part_is_where_the_question_says(pages):
     """Of the places of one label, the part that is named has the one at that end, or the one in between."""
     seen = Counter()
     for page in pages:
-        where = defaultdict(list)
-        for text, box in page.written:
-            where[text.casefold()].append(box)
+        where = places_of(page)
         for question in page.questions:
             named = r"the (top|bottom|middle|left|right|second) .+"
             ways = rf"(?:In|Look at) {named}[,:] what is the (.+)\?", rf"For {named}, read the (.+)\."
