@@ -2,8 +2,8 @@
 
 reader      lessons before reading, from nothing
 scorer      what a scorer learns beside regions, from nothing
-positions   how cells say where they are: rotary (level, x, y); an embedding of the level and rotary (x, y); rotary
-            (log rho, theta) about the gaze; from nothing
+positions   how cells say where they are: rotary (level, x, y); the same with x and y told beside the pixels; an
+            embedding of the level and rotary (x, y); rotary (log rho, theta) about the gaze; from nothing
 coverage    a scorer that the answers refine, and that pays for every region left empty; from weights
 gap         a model that learns on what the relaxed tree shows or on what the hard one does, asked both ways; from
             weights

@@ -4,6 +4,7 @@ Of the question it knows only what the choice of cells and their weights give aw
 be kept. A budget is exact, so no token is padding; where counts differ all the same, it is told which tokens are real.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from homunculus.structures import Allocation
 
 WEIGHT_RANGE = 6.0  # doublings of the mean density that are told apart, up and down
 LEVELS = 12  # that have an embedding, where levels are embedded
+WAVES = (32.0, 5)  # leaves of the shortest wave that tells a place, and how many there are, each twice as long
 
 
 class Cells(NamedTuple):
@@ -69,6 +71,8 @@ class Encoder(nn.Module):
         self.turns = POSITIONS[config.positions]
         embedded = config.positions == "embedded-level"  # zeros, so that all else begins as in any other model
         self.level_embedding = nn.Parameter(torch.zeros(LEVELS, config.width)) if embedded else None
+        placed = config.positions == "placed"
+        self.place_embedding = nn.Parameter(torch.zeros(4 * WAVES[1], config.width)) if placed else None
 
     def forward(
         self, patches: Float[Tensor, "b n 3 leaf leaf"], cells: Cells, real: Bool[Tensor, "b n"] | None = None
@@ -84,11 +88,25 @@ class Encoder(nn.Module):
         x = self.patch_embedding(patches.flatten(2) * 4 - 2) + self.cell_embedding(known)
         if self.level_embedding is not None:
             x = x + embedded_levels(cells.places[..., 0], self.level_embedding)
+        if self.place_embedding is not None:
+            x = x + waves(cells.places[..., 1:3]).to(x.dtype) @ self.place_embedding.to(x.dtype)
         where = self.turns(cells.places, x.shape[-1] // self.heads)
         mask = None if real is None else real[:, None, None]  # nobody looks at padding
         for block in self.blocks:
             x = block(x, where, mask)
         return self.norm(x)
+
+
+def waves(places: Float[Tensor, "b n 2"]) -> Float[Tensor, "b n w"]:
+    """x and y in leaves as sines and cosines of waves, of which the longest tells where in a large image a place is.
+
+    >>> waves(torch.zeros(1, 1, 2)).flatten().tolist() == [0.0] * 10 + [1.0] * 10
+    True
+    """
+    shortest, count = WAVES
+    rates = 2 * math.pi / shortest * 0.5 ** torch.arange(count, device=places.device)
+    angles = (places.float()[..., None] * rates).flatten(2)
+    return torch.cat((angles.sin(), angles.cos()), dim=-1)
 
 
 def embedded_levels(levels: Float[Tensor, "b n"], table: Float[Tensor, "levels c"]) -> Float[Tensor, "b n c"]:

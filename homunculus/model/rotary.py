@@ -111,6 +111,7 @@ def gaze_of(places: Float[Tensor, "b n 4"]) -> Float[Tensor, "b 1 2"]:
 
 POSITIONS: dict[str, Callable[[Float[Tensor, "b n 4"], int], Turns]] = {
     "level-x-y": by_level_x_y,
+    "placed": by_level_x_y,  # and the encoder is told x and y: turns alone tell it only how cells lie to each other
     "embedded-level": by_x_y,
     "log-polar": by_log_polar,
 }

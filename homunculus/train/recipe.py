@@ -19,7 +19,7 @@ from homunculus.errors import ModelError
 from homunculus.geometry import Size
 from homunculus.model.config import Config, small, tiny
 from homunculus.model.vlm import CompactVLM
-from homunculus.model.weights import load_weights, save_weights, weights_in
+from homunculus.model.weights import load_weights, read_about, save_weights, weights_in
 from homunculus.train.check import Check
 from homunculus.train.checkpoint import replace_file
 from homunculus.train.compiling import compiled
@@ -177,13 +177,12 @@ def follow(
     if not left:
         return True
     torch.manual_seed(seed)
-    model = CompactVLM(recipe.config).to(device)
-    if weights_in(out / "weights").exists():
-        load_weights(model, out / "weights")
-    elif weights is not None:
-        load_weights(model, weights)
-    elif recipe.continues:
+    begun = out / "weights" if weights_in(out / "weights").exists() else weights
+    if begun is None and recipe.continues:
         raise ModelError("this recipe goes on from weights: give a folder of them with --weights")
+    model = CompactVLM(recipe.config if begun is None else _as_begun(recipe.config, begun)).to(device)
+    if begun is not None:
+        load_weights(model, begun)
     _keep(out, recipe)
     with ExitStack() as stack:
         own, parts = own_parts(recipe.parts)
@@ -218,6 +217,11 @@ def follow(
             for value in model.state_dict().values():  # what was saved, as after a kill here
                 value.copy_(value.bfloat16())
     return True
+
+
+def _as_begun(config: Config, weights: Path) -> Config:
+    """The config of a recipe that goes on from weights: its cells say where they are as they did before."""
+    return replace(config, positions=Config.from_dict(read_about(weights)["config"]).positions)
 
 
 def _check(recipe: Recipe, device: str, workers: int) -> Check:

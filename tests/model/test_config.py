@@ -8,7 +8,7 @@ import pytest
 
 from homunculus.errors import ModelError
 from homunculus.model.config import PRESETS, Config, small, tiny
-from homunculus.model.encoder import LEVELS
+from homunculus.model.encoder import LEVELS, WAVES
 from homunculus.model.rotary import POSITIONS
 from homunculus.model.vlm import CompactVLM
 from tests.model.tiny import TOKENIZER
@@ -29,7 +29,7 @@ def test_a_config_survives_json(preset):
         ({"width": 36, "heads": 6}, "heads of 6 channels are too small"),
         ({"leaf": 14}, "leaf of 14 pixels"),
         ({"leaf": 4}, "leaf of 4 pixels"),
-        ({"positions": "polar"}, "no positions 'polar': choose level-x-y, embedded-level, log-polar"),
+        ({"positions": "polar"}, "no positions 'polar': choose level-x-y, placed, embedded-level, log-polar"),
     ],
 )
 def test_impossible_shapes_are_refused(settings, message):
@@ -40,16 +40,17 @@ def test_impossible_shapes_are_refused(settings, message):
 
 def test_a_config_from_before_there_were_positions_has_the_default():
     before = {name: value for name, value in small().as_dict().items() if name != "positions"}
-    assert Config.from_dict(before) == small() and small().positions == "level-x-y"
+    assert Config.from_dict(before) == replace(small(), positions="level-x-y") == Config()
 
 
-def test_positions_cost_no_parameters_but_an_embedding_of_levels():
+def test_positions_cost_no_parameters_but_embeddings_of_levels_and_places():
     count = {
         name: sum(p.numel() for p in CompactVLM(replace(tiny(), positions=name), TOKENIZER).parameters())
         for name in POSITIONS
     }
     plain = sum(p.numel() for p in CompactVLM(tiny(), TOKENIZER).parameters())
-    assert count == {"level-x-y": plain, "embedded-level": plain + LEVELS * tiny().width, "log-polar": plain}
+    more = {"placed": 4 * WAVES[1] * tiny().width, "embedded-level": LEVELS * tiny().width}
+    assert count == {name: plain + more.get(name, 0) for name in POSITIONS}
 
 
 def test_unknown_settings_are_refused():

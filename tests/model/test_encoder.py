@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import homunculus
 from homunculus.model.config import tiny
-from homunculus.model.encoder import LEVELS, WEIGHT_RANGE, Cells, Encoder, cells_of, embedded_levels
+from homunculus.model.encoder import LEVELS, WAVES, WEIGHT_RANGE, Cells, Encoder, cells_of, embedded_levels, waves
 from homunculus.model.rotary import POSITIONS
 from homunculus.model.vlm import look
 from homunculus.structures import Allocation
@@ -238,12 +238,14 @@ def encoder_by(positions):
     return Encoder(replace(tiny(), positions=positions))
 
 
-def test_only_embedded_levels_have_parameters_of_their_own():
+def test_only_what_is_embedded_has_parameters_of_its_own():
     """And everything else begins the same, so that nothing but positions is compared."""
     plain = Encoder(tiny()).state_dict().keys()
     weights = {name: encoder_by(name).state_dict() for name in POSITIONS}
     table = weights["embedded-level"].pop("level_embedding")
     assert table.shape == (LEVELS, 32) and (table == 0).all()
+    table = weights["placed"].pop("place_embedding")
+    assert table.shape == (4 * WAVES[1], 32) and (table == 0).all()
     for own in weights.values():
         assert own.keys() == plain
         assert all(torch.equal(own[name], weights["level-x-y"][name]) for name in plain)
@@ -262,8 +264,30 @@ def test_whatever_the_positions(name, seen):
         places=cells.places[:, order] * torch.tensor([0.0, 1, 1, 1]) + cells.places * torch.eye(4)[0]
     )
     assert not close(encoder(patches, swapped), features, 1e-3)
-    for other in POSITIONS.keys() - {name}:
+    alike = {"level-x-y", "placed"}  # the one begins as the other is
+    for other in POSITIONS.keys() - (alike if name in alike else {name}):
         assert not close(encoder_by(other)(patches, cells), features, 1e-3)
+
+
+def test_who_is_told_places_knows_where_the_image_begins(seen):
+    encoder, (patches, cells) = encoder_by("placed"), seen
+    assert torch.equal(encoder(patches, cells), encoder_by("level-x-y")(patches, cells))
+    encoder(patches, cells).square().sum().backward()
+    assert encoder.place_embedding.grad.abs().min() > 0
+    with torch.no_grad():
+        encoder.place_embedding.normal_()
+    features = encoder(patches, cells)
+    for step in ([0.0, 37.0, 0.0, 0.0], [0.0, 0.0, 11.5, 0.0]):
+        assert not close(encoder(patches, cells._replace(places=cells.places + torch.tensor(step))), features, 1e-2)
+
+
+def test_waves_tell_any_two_places_of_a_large_image_apart():
+    """And places near each other are told alike."""
+    along = torch.arange(0, 512.0, 0.5)
+    told = waves(torch.stack((along, torch.zeros_like(along)), dim=-1)[None])[0]
+    apart = torch.cdist(told, told)
+    assert apart[~torch.eye(len(along), dtype=torch.bool)].min() > 0.05
+    assert apart.diagonal(1).max() < 0.15
 
 
 @pytest.mark.parametrize("name", POSITIONS)

@@ -93,7 +93,7 @@ def test_out_of_time_it_goes_on_with_the_same_result(tried, tmp_path):
 def test_variants_differ_in_what_they_say():
     own = variants.variants(variants.on_gpu())
     assert [own[name].positions for name in POSITIONS] == list(POSITIONS)
-    assert [own[name].stages for name in POSITIONS] == [own["letters"].stages] * 3
+    assert [own[name].stages for name in POSITIONS] == [own["letters"].stages] * len(POSITIONS)
     joint = {name: one.stages[0].options for name, one in own.items() if one.goes_on and one.stages}
     assert [joint[f"coverage {weight:g}"]["coverage"] for weight in (0, 0.01, 0.1, 1)] == [0, 0.01, 0.1, 1]
     assert {name: (how["frozen"], how.get("sight")) for name, how in joint.items() if "sight" in name} == {

@@ -218,6 +218,14 @@ def test_it_begins_from_other_weights(done, tmp_path):
     assert all(torch.equal(after[name], found[name]) == (name not in scorer) for name in found if after[name].dim() > 1)
 
 
+def test_cells_go_on_saying_where_they_are_as_they_did(tmp_path):
+    save_weights(CompactVLM(replace(tiny(), positions="placed")), tmp_path / "other")
+    assert short().config.positions != "placed"
+    assert follow(short(), tmp_path / "out", weights=tmp_path / "other", only=["read"])
+    model = load_model(tmp_path / "out" / "weights")
+    assert model.config.positions == "placed" and model.encoder.place_embedding.abs().min() > 0
+
+
 def test_weights_of_another_model_are_refused(tmp_path):
     save_weights(CompactVLM(replace(tiny(), width=64)), tmp_path / "other")
     with pytest.raises(ModelError, match="of another shape"):

@@ -116,7 +116,7 @@ def test_a_run_keeps_its_typefaces(train, tmp_path, monkeypatch):
         assert code != 0 and "was begun with other questions or typefaces" in told and told.count("\n") == 1
     assert train(*begin, "--faces", folder)[1].startswith("done")
     families["scenes"] = 1.0
-    assert "was begun with other families" in train("--preset", "drilled", "--out", "model", "--faces", folder)[2]
+    assert "was begun with other questions" in train("--preset", "drilled", "--out", "model", "--faces", folder)[2]
 
 
 def test_typefaces_that_nothing_is_set_in_are_refused(train, tmp_path):
