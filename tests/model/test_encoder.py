@@ -223,9 +223,10 @@ def test_autocast(encoder, seen):
     assert close(features.float(), encoder(patches, cells), 0.05)
 
 
-def test_the_host_never_waits(encoder):
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_the_host_never_waits(positions):
     cells = Cells(*(torch.zeros(2, 9, *last, device="meta") for last in ((4,), (), (3,))))
-    encoder.to("meta")
+    encoder = encoder_by(positions).to("meta")
     with NeverWaits():
         assert encoder(torch.zeros(2, 9, 3, 16, 16, device="meta"), cells).shape == (2, 9, 32)
 

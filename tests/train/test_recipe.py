@@ -142,6 +142,14 @@ def test_every_recipe_has_stages_that_can_be_built():
             assert trained and callable(loss.begin) and [*loss.parts, *loss.fixed]
 
 
+@pytest.mark.parametrize("name", ["small", "longer", "together"])
+def test_kinds_that_are_asked_more_often_exist(name):
+    with Pool({"scenes": 1.0}, size=(256, 256), capacity=24, renewed=0) as pool:
+        pool.fill()
+    asked = {question.kind for own in pool.asked_of for question in own}
+    assert RECIPES[name]().kinds and RECIPES[name]().kinds.keys() <= asked
+
+
 def test_a_kind_that_there_is_not(tmp_path):
     with pytest.raises(ModelError, match="no kind of stage 'dream': choose pretrain, score, read, joint or proxy"):
         follow(replace(SMALL, stages=(Stage("night", "dream", QUICK),)), tmp_path)
