@@ -1,6 +1,7 @@
 """Rings, hypercolumns and the spiral: the law of acuity, exact tilings, calibrated figures."""
 
 import math
+import sys
 
 import pytest
 import torch
@@ -368,3 +369,16 @@ def test_sectors_are_drawn_inside_the_image():
     assert picture.size == (400, 300)
     colours = {picture.getpixel(point) for point in ((395, 5), (10, 290), (200, 150))}
     assert len(colours) == 3  # near, far and between are coloured by level
+
+
+@pytest.mark.parametrize("name", ["log-polar-rings", "vortex", "frequency"])
+def test_what_is_covered_does_not_depend_on_how_many_rows_are_counted_at_once(name, monkeypatch):
+    density = torch.rand(1, 12, 16, generator=torch.Generator().manual_seed(0)) ** 6
+    image = torch.rand(1, 3, 192, 256, generator=torch.Generator().manual_seed(1))
+    allocation = homunculus.foveate(image, budget=96, allocator=name, relevance=density).allocation
+    found = []
+    for rows in (1, 7, 10_000):
+        module = sys.modules[coverage.__module__]  # whose name the function has
+        monkeypatch.setattr(module, "_rows_at_once", lambda shapes, points, rows=rows: rows)
+        found.append(torch.stack(coverage(allocation)))
+    assert found[0].equal(found[1]) and found[0].equal(found[2]) and 0 < found[0][0, 0] <= 1
