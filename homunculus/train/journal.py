@@ -186,16 +186,22 @@ def _keys(lines: list[dict[str, Any]], without: Sequence[str]) -> list[str]:
 
 
 def _draw(axes: Any, lines: list[dict[str, Any]], keys: list[str], title: str, **style: Any) -> None:
+    """A line for each key; those of one family, which its name begins with, have one colour."""
     axes.set_title(title)
     axes.set_xlabel("step")
+    families = list(dict.fromkeys(key.partition(":")[0] for key in keys))
+    manners = list(dict.fromkeys(key.partition(":")[2] for key in keys))
     for key in keys:
+        family, _, manner = key.partition(":")
+        look = {"color": f"C{families.index(family)}", "linestyle": ("-", "--", ":")[manners.index(manner) % 3]}
         points = [(line["step"], line[key]) for line in lines if line.get(key) is not None]
         width = max(len(points) // 200, 1)  # means of neighbours: a curve of at most 400 points
         pieces = [points[i : i + width] for i in range(0, len(points), width)]
         x, y = ([sum(p[axis] for p in piece) / len(piece) for piece in pieces] for axis in (0, 1))
-        axes.plot(x, y, label=key, linewidth=1.2, **style)
+        axes.plot(x, y, label=key, linewidth=1.2, **look, **style)
     if keys:
-        axes.legend()
+        axes.set_xlim(0, 1.02 * max(1, *(line["step"] for line in lines)))
+        axes.legend(fontsize="small", ncols=2 if len(keys) > 4 else 1)
 
 
 def _text(line: Mapping[str, Any]) -> str:
