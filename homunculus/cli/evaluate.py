@@ -59,7 +59,7 @@ def evaluate(
     from homunculus.eval.rows import Kept, own_file
     from homunculus.eval.running import run, without_repeats
     from homunculus.eval.suites import Scope, plans_of
-    from homunculus.eval.summary import table
+    from homunculus.eval.summary import table, time_taken
     from homunculus.model.weights import load_model
     from homunculus.train.fair import run_tuned
     from homunculus.train.processes import share
@@ -110,4 +110,5 @@ def evaluate(
             seconds = 5.0 if place.type == "cuda" else 1.0
             done = add_costs(model, plans, kept, until=until, tick=lambda: advance(1), seconds=seconds)
     Console(width=120).print(table(kept, plans, weights_key(model)), highlight=False)
+    print(time_taken(kept, plans, weights_key(model)))
     print(f"{out}: {'all is asked' if done else STOPPED}")

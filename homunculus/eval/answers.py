@@ -17,7 +17,7 @@ from homunculus.density import normalise, resample_mass
 from homunculus.eval.drawing import EACH, Asked
 from homunculus.eval.grounding import densest, found, grounding, overlap, shown
 from homunculus.eval.metrics import anls, vqa
-from homunculus.eval.packed import allocated_together, padded_cells
+from homunculus.eval.packed import allocated_together, groups_of, padded_cells
 from homunculus.eval.plans import Plan
 from homunculus.eval.relevances import LEAF, LEARNED, mixture_of, told_region
 from homunculus.eval.rows import Row, short
@@ -210,13 +210,17 @@ def _answered_by_peer(model: CompactVLM, plan: Plan, chunk: Chunk, places: Seque
 
 
 def _answered_together(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int]) -> list[Row]:
-    """The rows of a method with one budget for all of these questions."""
+    """The rows of a method with one budget for several of these questions."""
     asked, density = [chunk.asked[i] for i in places], chunk.density(plan)[list(places)]
     how = dict(plan.how)
     longest = how.pop("longest", 160)
     with computed_in(plan.dtype, model):
         images = chunk.images_of(places)
-        cells = allocated_together(model, images, density, plan.budget or 0, plan.method, **how)
+        cells = [
+            own
+            for lot in groups_of([one.of_image for one in asked])
+            for own in allocated_together(model, images[lot], density[lot], plan.budget or 0, plan.method, **how)
+        ]  # in their order, as the questions of a group stand side by side
         ids = question_ids(model, [one.question.text for one in asked])
         written = model.decoder.write(remember_padded(model, padded_cells(images, cells)), ids, longest)
     rows = []

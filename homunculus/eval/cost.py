@@ -8,11 +8,9 @@ tokens, so all methods are timed on the same questions, of all families that are
 """
 
 import json
-import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from datetime import date
 from typing import Any
 
 import torch
@@ -27,6 +25,7 @@ from homunculus.eval.packed import allocated_together, padded_cells
 from homunculus.eval.plans import Plan, weights_key
 from homunculus.eval.relevances import LEAF, LEARNED, mixture_of
 from homunculus.eval.rows import Kept, Row, short
+from homunculus.eval.surroundings import surroundings
 from homunculus.model.answer import answer
 from homunculus.model.looking import question_ids
 from homunculus.model.vlm import CompactVLM
@@ -159,17 +158,6 @@ def memory(device: torch.device) -> int | None:
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     return torch.cuda.memory_allocated(device)
-
-
-def surroundings(device: torch.device) -> dict[str, str]:
-    """What a figure of speed must come with."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    return {
-        "device": name,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "date": date.today().isoformat(),
-    }
 
 
 def known_cost(kept: Kept, plan: Plan, weights: str, device: torch.device) -> bool:

@@ -9,7 +9,8 @@ one worker at a time, and take several times as long of the process that asks, w
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -70,20 +71,28 @@ def to_ask(keys: Sequence[str], drawn: Drawn, device: torch.device | str = "cpu"
 
 @contextmanager
 def drawers(workers: int) -> Iterator[Draw]:
-    """Processes that draw images, while this lasts. With none an image is drawn when it is waited for."""
+    """Processes that draw images, while this lasts. With none an image is drawn when it is waited for. If one is ended
+    from outside, whoever waits for an image is told."""
     if workers < 1:
         yield lambda *which: partial(_draw, *which)
         return
     from multiprocessing import get_context
 
-    with TemporaryDirectory(prefix="homunculus-") as folder, get_context("spawn").Pool(workers, _begin) as pool:
+    with TemporaryDirectory(prefix="homunculus-") as folder:
+        pool = ProcessPoolExecutor(workers, get_context("spawn"), _begin)
 
         def draw(*which: Any) -> Callable[[], Drawn]:
             coming: Future[Drawn] = Future()
-            pool.apply_async(_leave, (folder, *which), {}, partial(_take, coming), coming.set_exception)
-            return coming.result
+            try:
+                pool.submit(_leave, folder, *which).add_done_callback(partial(_take, coming))
+            except BrokenProcessPool as error:
+                coming.set_exception(error)
+            return partial(_waited_for, coming)
 
-        yield draw
+        try:
+            yield draw
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def remembering(draw: Draw) -> Draw:
@@ -123,16 +132,26 @@ def _leave(folder: str, *which: Any) -> tuple[Path, Drawn]:
     return Path(name), drawn._replace(image=drawn.image[:0])
 
 
-def _take(coming: "Future[Drawn]", left: tuple[Path, Drawn]) -> None:
+def _take(coming: "Future[Drawn]", left: "Future[tuple[Path, Drawn]]") -> None:
     """Read what a process has left, as soon as it tells; the thread that hears of it must not stop at an error."""
-    file, drawn = left
     try:
+        file, drawn = left.result()
         image = np.load(file)
         file.unlink()
     except Exception as error:
         coming.set_exception(error)
     else:
         coming.set_result(drawn._replace(image=image))
+
+
+def _waited_for(coming: "Future[Drawn]") -> Drawn:
+    try:
+        return coming.result()
+    except BrokenProcessPool:
+        raise DataError(
+            "a process that draws images was ended from outside, as happens where memory is short: give the command "
+            "again with fewer --workers"
+        ) from None
 
 
 def _labels(image: UInt8[np.ndarray, "h w 3"]) -> Int16[np.ndarray, "lh lw"]:

@@ -1,7 +1,8 @@
 """Methods with one budget for a whole batch: images get different counts, padded to the most of them to be read.
 
-What an image is given depends on its batch mates, as nowhere else here: such a method is asked `MATES` questions at a
-time, always the same ones (see `running.Work`).
+What an image is given depends on its batch mates, as nowhere else here: such a method has one budget for the questions
+of `GROUP` images, `MATES` in all, always the same ones (see `running.Work`). What is allocated for several such groups
+may then be read together, as padding changes nothing.
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from homunculus.allocation import allocate_view
 from homunculus.errors import AllocatorError
+from homunculus.eval.drawing import EACH
 from homunculus.model.encoder import Cells, cells_of
 from homunculus.model.vlm import CompactVLM, view_of
 from homunculus.peers.variable import Padded
@@ -20,6 +22,7 @@ from homunculus.sampling import sample
 from homunculus.structures import Allocation, PackedAllocation
 
 MATES = 8
+GROUP = MATES // EACH  # images
 
 
 def allocated_together(
@@ -43,6 +46,18 @@ def allocated_together(
     if not isinstance(packed, PackedAllocation):
         raise AllocatorError(f"{allocator} gives every image the same number of cells: nothing is to be padded")
     return packed.unpack()
+
+
+def groups_of(images: Sequence[str]) -> list[list[int]]:
+    """The places of questions that share a budget, by the names of the images they are about.
+
+    >>> groups_of(["scenes/val/0", "scenes/val/1", "scenes/val/1", "scenes/val/2"])
+    [[0, 1, 2], [3]]
+    """
+    groups: dict[int, list[int]] = {}
+    for place, name in enumerate(images):
+        groups.setdefault(int(name.rpartition("/")[2]) // GROUP, []).append(place)
+    return list(groups.values())
 
 
 def padded_cells(images: Shaped[Tensor, "b 3 h w"], allocations: Sequence[Allocation]) -> Padded:

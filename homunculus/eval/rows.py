@@ -3,6 +3,7 @@
     settings   what was asked and how, under a mark; before the first answer that has it
     facts      what is known of a question, under its key; once, whatever the number of ways it is asked
     answers    a mark, a key, what was said and how right it is
+    spent      how long answers under a mark took to make, and on what
     costs      how fast a way of asking is, and how much memory it takes
     weights    what a model was tuned for
 
@@ -54,6 +55,7 @@ class Kept:
         self.facts: dict[tuple[str, Any], Row] = {}  # by key and size: an image of another size is another image
         self.rows: dict[str, dict[str, Row]] = defaultdict(dict)
         self.costs: list[Row] = []
+        self.spent: list[Row] = []
         self.models: dict[str, Row] = {}
         every = (
             [] if file is None else [file, *sorted(filter(_is_part, file.parent.glob(f"{file.stem}.*{file.suffix}")))]
@@ -65,6 +67,8 @@ class Kept:
     def _take(self, line: Row) -> None:
         if "cost" in line:
             self.costs.append(line)
+        elif "spent" in line:
+            self.spent.append(line)
         elif "key" not in line:
             table, name = (self.settings, "mark") if "mark" in line else (self.models, "weights")
             table[line[name]] = line
@@ -88,6 +92,10 @@ class Kept:
             lines.append({"mark": mark} | {name: value for name, value in row.items() if name not in FACTS})
         self._write(lines)
         return [self.rows[mark][row["key"]] for row in rows]
+
+    def add_spent(self, plan: Plan, weights: str, questions: int, seconds: float, where: Row) -> None:
+        """How long so many answers took, on what."""
+        self._write([{"spent": plan.mark(weights), "questions": questions, "seconds": short(seconds)} | where])
 
     def add_cost(self, cost: Row) -> None:
         """How fast a way of asking was."""

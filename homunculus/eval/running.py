@@ -19,10 +19,11 @@ import torch
 from homunculus.allocation import DEFAULT, get_allocator
 from homunculus.eval.answers import SEGMENTED, Chunk, Densities, answered
 from homunculus.eval.drawing import AHEAD, EACH, Ahead, Asked, Draw, Drawn, Pictures, drawers, to_ask
-from homunculus.eval.packed import MATES
+from homunculus.eval.packed import GROUP, MATES, groups_of
 from homunculus.eval.plans import Plan, weights_key
 from homunculus.eval.relevances import LEAF
 from homunculus.eval.rows import Kept, Row
+from homunculus.eval.surroundings import surroundings
 from homunculus.geometry import Size
 from homunculus.model.looking import BUDGETS
 from homunculus.model.vlm import CompactVLM
@@ -32,7 +33,6 @@ from homunculus.peers.variable import COUNTS
 T = TypeVar("T")
 Tick = Callable[[Plan, int], None]  # of a plan so many more questions are done
 
-GROUP = MATES // EACH  # images whose questions share a budget, where a method has one for several
 MOST = 512  # questions of a batch
 
 
@@ -57,10 +57,9 @@ def together(plan: Plan, device: torch.device) -> int:
     """
     tokens, pixels = 1 << 14, 1 << 24
     if device.type == "cuda":
-        tokens, pixels = 1 << 18, torch.cuda.get_device_properties(device).total_memory // 64
+        memory = torch.cuda.get_device_properties(device).total_memory
+        tokens, pixels = memory >> 18, memory // 64
     area = plan.size[0] * plan.size[1]
-    if _is_batchwide(plan):
-        return MATES
     if plan.peer is not None:
         read = max(read_by_peer(plan.peer, area // LEAF**2, plan.told), plan.budget or 0)
     elif plan.how.get("progressive"):
@@ -247,35 +246,43 @@ class Work:
             yield chunk
 
     def answer(self, numbered: Sequence[tuple[int, Asked]], until: float, tick: Tick) -> bool:
-        """All plans about a chunk; False if the time was over before."""
+        """All plans about a chunk; False if the time was over before. The time that is noted for each has in it what
+        others then find done, such as densities and encodings."""
         chunk = Chunk(self.model, [one for _, one in numbered], self.size, self.shared)
         for task in self.tasks:
             wanted = [i for i, (number, _) in enumerate(numbered) if number < task.questions]
             left = [i for i in wanted if chunk.asked[i].key not in task.rows]
             tick(task.plan, len(wanted) - len(left))
-            size, mates = together(task.plan, self.model.device), self._mates(task.plan, numbered)
-            while left:
-                if time.monotonic() >= until:
-                    return False
-                places = left[:size] if mates is None else mates[left[0]]
-                rows = _answered_if_it_fits(self.model, task.plan, chunk, places, alone=mates is None)
+            size, lots = together(task.plan, self.model.device), lots_of(task.plan, chunk, left)
+            start, missing = time.monotonic(), len(left)
+            while left and time.monotonic() < until:
+                now = max(1, size // len(lots[0]))
+                places = [place for lot in lots[:now] for place in lot]
+                rows = _answered_if_it_fits(self.model, task.plan, chunk, places, alone=now == 1)
                 if rows is None:
-                    size = min(size, len(left)) // 2
+                    size = min(size, len(places)) // 2
                     continue
-                asked, left = set(left), [i for i in left if i not in places]
+                del lots[:now]
+                asked, left = set(left), sorted(set(left).difference(places))
                 fresh = [row for i, row in zip(places, rows, strict=True) if i in asked]
                 self.kept.add(task.plan, self.weights, fresh)
                 tick(task.plan, len(fresh))
+            if missing > len(left):
+                taken = time.monotonic() - start
+                self.kept.add_spent(
+                    task.plan, self.weights, missing - len(left), taken, surroundings(self.model.device)
+                )
+            if left:
+                return False
         return True
 
-    def _mates(self, plan: Plan, numbered: Sequence[tuple[int, Asked]]) -> dict[int, list[int]] | None:
-        """Who shares a budget with each question of a chunk, where a method has one for several."""
-        if not _is_batchwide(plan):
-            return None
-        groups: dict[int, list[int]] = {}
-        for i, (_, one) in enumerate(numbered):
-            groups.setdefault(int(one.of_image.rpartition("/")[2]) // GROUP, []).append(i)
-        return {i: own for own in groups.values() for i in own}
+
+def lots_of(plan: Plan, chunk: Chunk, left: Sequence[int]) -> list[list[int]]:
+    """What cannot be parted of the questions that are left: where a method has one budget for several, all of these."""
+    if not _is_batchwide(plan):
+        return [[place] for place in left]
+    wanted = set(left)
+    return [lot for lot in groups_of([one.of_image for one in chunk.asked]) if wanted.intersection(lot)]
 
 
 def _is_batchwide(plan: Plan) -> bool:
@@ -288,7 +295,7 @@ def _answered_if_it_fits(
     try:
         return answered(model, plan, chunk, places)
     except torch.OutOfMemoryError:
-        if len(places) == 1 or not alone:  # fewer questions at a time would be another question to a method
+        if alone:
             raise
     torch.cuda.empty_cache()  # not before the error is gone, which holds on to all that was computed
     return None

@@ -49,6 +49,29 @@ def table(kept: Kept, plans: Sequence[Plan], weights: str) -> Table:
     return lines
 
 
+def time_taken(kept: Kept, plans: Sequence[Plan], weights: str) -> str:
+    """How long the answers to plans took, on what, and which methods took longest.
+
+    >>> kept = Kept(None)
+    >>> kept.add_spent(Plan("scenes"), "w", 512, 90.0, {"device": "Some GPU"})
+    >>> kept.add_spent(Plan("scenes", method="topk"), "w", 512, 30.0, {"device": "Some GPU"})
+    >>> time_taken(kept, [Plan("scenes"), Plan("scenes", method="topk")], "w")
+    '1024 answers took 2.0 minutes of Some GPU, without drawing; longest foveated-pyramid 1.5, topk 0.5'
+    """
+    method = {plan.mark(weights): plan.method for plan in plans}
+    spent = [line for line in kept.spent if line["spent"] in method]
+    each: dict[str, float] = {}
+    for line in spent:
+        name = method[line["spent"]]
+        each[name] = each.get(name, 0.0) + line["seconds"] / 60
+    answers, devices = sum(line["questions"] for line in spent), dict.fromkeys(line["device"] for line in spent)
+    longest = ", ".join(f"{name} {each[name]:.1f}" for name in sorted(each, key=lambda name: -each[name])[:5])
+    if not spent:
+        return "no answer was timed"
+    told = f"{answers} answers took {sum(each.values()):.1f} minutes of {' and '.join(devices)}"
+    return f"{told}, without drawing; longest {longest}"
+
+
 def _share(rows: Sequence[Row]) -> str:
     images = [row["image"] for row in rows]
     if len(set(images)) < 2:

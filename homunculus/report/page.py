@@ -239,11 +239,12 @@ def _maps(arm: Arm) -> list[Block]:
 
 def _measured(sheet: Sheet, command: str) -> list[Block]:
     """Commands, devices, versions, dates, and the time all of it took."""
-    devices = dict.fromkeys(line["device"] for line in sheet.costs if line.get("device"))
-    torches = dict.fromkeys(line["torch"] for line in sheet.costs if line.get("torch"))
-    dates = sorted({line["date"] for line in sheet.costs if line.get("date")})
+    measured = [*sheet.costs, *sheet.spent]
+    devices = dict.fromkeys(line["device"] for line in measured if line.get("device"))
+    torches = dict.fromkeys(line["torch"] for line in measured if line.get("torch"))
+    dates = sorted({line["date"] for line in measured if line.get("date")})
     tuned = sum((model.get("tuned") or {}).get("seconds") or 0.0 for model in sheet.models.values())
-    answering, known = _answering(sheet)
+    answering, timed = (sum(line[what] for line in sheet.spent) for what in ("seconds", "questions"))
     lines = [
         ["command", f"`{command}`"],
         ["answers", f"{_grouped(sheet.answers())} of {len(sheet.ways)} ways of asking, in {sheet.dtype}"],
@@ -255,7 +256,7 @@ def _measured(sheet: Sheet, command: str) -> list[Block]:
         ["time of tuning", f"{tuned / 60:.1f} min"],
         [
             "time of answering",
-            f"about {answering / 60:.1f} min, from the measured speed of {known} of {len(sheet.ways)} ways",
+            f"{answering / 60:.1f} min for {_grouped(timed)} answers, without drawing" if timed else "not measured",
         ],
         ["families together", EQUALLY],
         [
@@ -268,19 +269,6 @@ def _measured(sheet: Sheet, command: str) -> list[Block]:
         text = f"{_grouped(sheet.elsewhere)} answers, of weights tuned for another method or of another model"
         lines.append(["left out", text])
     return [Heading("How it was measured"), Table(["what", "how"], lines, prose=True)]
-
-
-def _answering(sheet: Sheet) -> tuple[float, int]:
-    """Seconds that the answers took at the measured speeds, and of how many ways the speed is known."""
-    arms = {arm.name: arm for arm in sheet.arms}
-    seconds, known = 0.0, 0
-    for way, rows in sheet.ways.items():
-        cost = (
-            arms[way.arm].cost(way.method, way.budget, way.relevance, way.options) if way.size == sheet.size else None
-        )
-        if cost is not None:
-            seconds, known = seconds + len(rows) / cost["per_second"], known + 1
-    return seconds, known
 
 
 def _grouped(count: int) -> str:

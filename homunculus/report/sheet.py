@@ -85,10 +85,12 @@ class Sheet:
         rows: dict[str, dict[str, Row]] = defaultdict(dict)
         self.models: dict[str, Row] = {}
         self.costs: list[Row] = []
+        self.spent: list[Row] = []
         for one in kept:
             settings |= one.settings
             self.models |= one.models
             self.costs += one.costs
+            self.spent += one.spent
             for mark, own in one.rows.items():
                 rows[mark] |= own
         self.ways: dict[Way, dict[str, Row]] = {}

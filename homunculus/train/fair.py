@@ -2,13 +2,17 @@
 
 Equal samples is one comparison; equal seconds another, since a reducer that encodes all leaves learns from fewer
 samples in a second. Readers are made, asked and dropped, one after another: rows are kept, and which weights gave them.
-A method whose rows are all there is not tuned again.
+A method whose rows are all there is not tuned again, nor is the one that was being asked when a run was stopped: its
+reader lies beside the rows until all is asked.
 """
 
+import copy
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from homunculus.errors import ModelError
@@ -18,6 +22,7 @@ from homunculus.eval.plans import Plan, weights_key
 from homunculus.eval.rows import Kept
 from homunculus.eval.running import Tick, run, without_repeats
 from homunculus.model.vlm import CompactVLM
+from homunculus.train import checkpoint
 from homunculus.train.pool import Pool
 from homunculus.train.tune import EACH, Tuning, tuned
 
@@ -64,6 +69,25 @@ def known_reader(kept: Kept, base: str, plan: Plan, tuning: Tuning) -> str | Non
     return None
 
 
+def beside(kept: Kept) -> Path | None:
+    """Where the reader lies that is being asked; nowhere without a file of rows.
+
+    >>> beside(Kept(Path("rows.jsonl"))).name
+    'rows.reader'
+    """
+    return None if kept.file is None else kept.file.with_suffix(".reader")
+
+
+def stopped_reader(base: CompactVLM, weights: str | None, folder: Path | None) -> CompactVLM | None:
+    """The reader with these weights, if it was being asked when a run was stopped."""
+    found = None if weights is None or folder is None else checkpoint.load(folder)
+    if found is None or found.meta["weights"] != weights:
+        return None
+    model = copy.deepcopy(base).eval()
+    model.load_state_dict(found.model)
+    return model
+
+
 def run_tuned(
     base: CompactVLM,
     plans: Sequence[Plan],
@@ -77,7 +101,7 @@ def run_tuned(
     say: Callable[[str], None] = lambda line: None,
 ) -> bool:
     """Tune a reader for every method of the plans and ask it; False if the time was over before."""
-    name = weights_key(base)
+    name, folder = weights_key(base), beside(kept)
     densities: Densities = {}  # of the scorer, which all readers share
     segmented = any(plan.method == SEGMENTED for plan in plans)
     with ExitStack() as stack:
@@ -91,6 +115,12 @@ def run_tuned(
                 continue
             if time.monotonic() >= until:
                 return False
+            draw: Draw = lambda pictures, index, _: drawer(pictures, index, segmented)  # noqa: E731
+            model = stopped_reader(base, weights, folder)
+            if model is not None:
+                if not _asked(model, own, kept, until, tick, draw, densities):
+                    return False
+                continue
             enough = images if tuning.seconds is not None else min(images, max(8, tuning.samples // EACH))
             if own[0].method == SEGMENTED:
                 enough = min(enough, SUBSET)
@@ -99,10 +129,20 @@ def run_tuned(
                 pools[enough].fill()
             model, about = tuned(base, own[0], [pools[enough]], tuning)
             told = {"tuned": shown_how(own[0]) | about}
-            kept.add_model(weights_key(model), told | {"base": name})
+            weights = weights_key(model)
+            if folder is not None:
+                checkpoint.save(folder, model.state_dict(), {}, {"step": len(kept.models), "weights": weights})
+            kept.add_model(weights, told | {"base": name})
             say(f"{own[0].method}: {json.dumps(told['tuned'])}")
-            model.requires_grad_(own[0].dtype == "bfloat16")  # as autocast keeps copies of weights that ask for it
-            draw: Draw = lambda pictures, index, _: drawer(pictures, index, segmented)  # noqa: E731
-            if not run(model, own, kept, until=until, tick=tick, draw=draw, shared=densities):
+            if not _asked(model, own, kept, until, tick, draw, densities):
                 return False
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
     return True
+
+
+def _asked(
+    model: CompactVLM, plans: Sequence[Plan], kept: Kept, until: float, tick: Tick, draw: Draw, shared: Densities
+) -> bool:
+    model.requires_grad_(plans[0].dtype == "bfloat16")  # as autocast keeps copies of weights that ask for it
+    return run(model, plans, kept, until=until, tick=tick, draw=draw, shared=shared)

@@ -1,6 +1,7 @@
 """`homunculus eval` and what comes of it, end to end on a tiny model: rows, a stop, more rows, readers of their own."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -43,6 +44,7 @@ def test_the_whole_way_from_questions_to_a_page(run, folder, tmp_path):
     assert code == 0 and "give the command again" in out, error
     code, out, error = run(*own, "--suite", "tiny", "--no-cost")
     assert code == 0 and "all is asked" in out and "peers/visionzip, 64 tokens" in out, error
+    assert re.search(r"\d+ answers took \d+\.\d minutes of CPU, \d+ threads, without drawing; longest ", out)
     timed = ("--suite", "tiny", "--methods", "topk,peers/tome,whole")
     assert run(*own, *timed)[0] == 0
     kept = Kept(tmp_path / "rows.jsonl")

@@ -15,14 +15,15 @@ import torch
 from homunculus.allocation import DEFAULT, coverage
 from homunculus.data import make
 from homunculus.errors import OutputError
-from homunculus.eval import answers
+from homunculus.eval import answers, running
 from homunculus.eval.answers import Chunk, answered
 from homunculus.eval.drawing import EACH, Ahead, Drawn
 from homunculus.eval.plans import Plan, method_names, own_budget, weights_key
 from homunculus.eval.relevances import told_region
 from homunculus.eval.rows import Kept
-from homunculus.eval.running import chunk_size, evaluate, in_order, run
+from homunculus.eval.running import chunk_size, evaluate, in_order, lots_of, run
 from homunculus.eval.suites import ARMS, SUITES, Scope, plans_of
+from homunculus.eval.summary import time_taken
 from homunculus.model.answer import answer
 from homunculus.model.config import tiny
 from homunculus.model.looking import LearnedRelevance
@@ -68,6 +69,58 @@ def test_a_bank_pays_for_all_together(model, asked):
     rows = answered(model, plan, Chunk(model, asked, plan.size), range(8))
     tokens = [row["tokens"] for row in rows]
     assert sum(tokens) == 8 * 40 and len(set(tokens)) > 1
+
+
+def test_several_banks_are_read_at_once(model, asked):
+    """Each group of images has a budget of its own, whoever is read beside it."""
+    plan = Plan("scenes", method="token-bank", budget=40, relevance="0.9 true + 0.1 detail", **SMALL)
+    chunk = Chunk(model, asked, plan.size)
+    apart = answered(model, plan, chunk, range(8)) + answered(model, plan, chunk, range(8, 12))
+    both = answered(model, plan, chunk, range(12))
+    for one, other in zip(apart, both, strict=True):
+        assert (one["key"], one["tokens"], one["said"]) == (other["key"], other["tokens"], other["said"])
+        assert one["logp"] == pytest.approx(other["logp"], rel=1e-3)
+    lots = lots_of(plan, chunk, [1, 9])
+    assert lots == [list(range(8)), list(range(8, 12))] and lots_of(plan, chunk, [2]) == lots[:1]
+    assert lots_of(Plan("scenes", **SMALL), chunk, [1, 9]) == [[1], [9]]
+
+
+def test_what_does_not_fit_is_asked_in_halves(model, monkeypatch):
+    plans = [Plan("scenes", questions=16, budget=32, method=name, **SMALL) for name in ("topk", "token-bank")]
+    fitting = Kept(None)
+    run(model, plans, fitting)
+    tried = []
+
+    def small(model, plan, chunk, places):
+        tried.append((plan.method, len(places)))
+        if (len(places) > 3 and plan.method == "topk") or len(places) > 8:
+            raise torch.OutOfMemoryError
+        return answered(model, plan, chunk, places)
+
+    monkeypatch.setattr(running, "answered", small)
+    monkeypatch.setattr(running, "together", lambda plan, device: 16)
+    kept = Kept(None)
+    run(model, plans, kept)
+    assert ("topk", 16) in tried and ("topk", 2) in tried and ("token-bank", 8) in tried
+    for plan in plans:
+        one, other = (found.rows[plan.mark(weights_key(model))] for found in (fitting, kept))
+        assert {key: row["said"] for key, row in one.items()} == {key: row["said"] for key, row in other.items()}
+    monkeypatch.setattr(running, "answered", lambda *_: small(*_[:3], range(99)))
+    with pytest.raises(torch.OutOfMemoryError):  # one alone is too much
+        run(model, plans, Kept(None))
+
+
+def test_the_time_of_answers_is_kept(model, tmp_path):
+    plans = [Plan("scenes", questions=8, budget=32, method=name, **SMALL) for name in ("topk", "uniform")]
+    file = tmp_path / "rows.jsonl"
+    run(model, plans[:1], Kept(file))
+    run(model, plans, Kept(file))  # what is there takes no more time
+    kept, weights = Kept(file), weights_key(model)
+    assert [(line["spent"], line["questions"]) for line in kept.spent] == [(plan.mark(weights), 8) for plan in plans]
+    assert all(line["seconds"] > 0 and line["torch"] == torch.__version__ for line in kept.spent)
+    assert time_taken(kept, plans, weights).startswith("16 answers took")
+    assert time_taken(kept, plans[1:], weights).startswith("8 answers took")
+    assert time_taken(kept, plans, "others") == "no answer was timed"
 
 
 def test_every_method_answers(model):

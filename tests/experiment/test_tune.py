@@ -157,6 +157,31 @@ def test_rows_say_whose_they_are_and_are_not_made_again(model, tmp_path, monkeyp
     assert not run_tuned(model, [Plan("scenes", method="v1", **SMALL)], Kept(None), FEW, until=0.0)
 
 
+def test_a_reader_that_was_being_asked_is_not_tuned_again(model, tmp_path, monkeypatch):
+    plans = [Plan("scenes", questions=24, method=method, budget=64, **SMALL) for method in ("topk", "uniform")]
+    file = tmp_path / "rows.jsonl"
+
+    def interrupt(plan, questions):
+        if questions:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_tuned(model, plans, Kept(file), FEW, images=4, tick=interrupt)
+    kept = Kept(file)
+    (weights,) = kept.models
+    some = dict(kept.rows[plans[0].mark(weights)])
+    assert 0 < len(some) < 24 and (tmp_path / "rows.reader").is_dir()
+    named = []
+    real = fair.tuned
+    monkeypatch.setattr(fair, "tuned", lambda *how: named.append(how[1].method) or real(*how))
+    assert run_tuned(model, plans, Kept(file), FEW, images=4)
+    kept = Kept(file)
+    assert named == ["uniform"] and len(kept.models) == 2
+    rows = kept.rows[plans[0].mark(weights)]
+    assert len(rows) == 24 and some.items() <= rows.items()
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
 def test_what_cannot_be_tuned():
     with pytest.raises(ModelError, match="multiple of 8"):
         Tuning(batch=12)

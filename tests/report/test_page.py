@@ -1,5 +1,6 @@
 """What the page says is what the rows say, twice in the same words, and the same bytes each time."""
 
+import json
 import re
 from html import unescape
 from html.parser import HTMLParser
@@ -99,6 +100,18 @@ def test_every_section_is_there(blocks):
     wanted = ["The decision", "Predictions", "Open questions", "Every method", "Budgets", "Cost", "Where on the page"]
     wanted += ["One thing changed at a time", "Unlike training", "Several questions about one image", "Legibility"]
     assert set(wanted) <= set(heads) and heads[-1] == "How it was measured"
+
+
+def test_it_says_how_long_answers_took(tmp_path):
+    file = write(tmp_path / "rows.jsonl", lines(questions=20))
+    assert "| time of answering | not measured |" in to_markdown(document(Sheet([Kept(file)])))
+    with file.open("a") as more:
+        for seconds in (90, 60):
+            spent = {"spent": "a mark", "questions": 700, "seconds": seconds, "device": "Other GPU", "torch": "2.12.0"}
+            more.write(json.dumps(spent | {"date": "2026-11-19"}) + "\n")
+    text = to_markdown(document(Sheet([Kept(file)])))
+    assert re.search(r"time of answering \| 2\.5 min for 1.400 answers, without drawing", text)
+    assert "Test GPU and Other GPU" in text and "2026-11-17 to 2026-11-19" in text
 
 
 def test_it_says_how_families_are_weighed_and_which_p_values_count(blocks):
