@@ -38,6 +38,9 @@ def evaluate(
     workers: Annotated[int, typer.Option(min=0, help="Processes that draw images.")] = 2,
     minutes: Annotated[float | None, typer.Option(help="Stop in time; the same command goes on.")] = None,
     cost: Annotated[bool, typer.Option("--cost/--no-cost", help="Also time every method.")] = True,
+    cost_seconds: Annotated[
+        float | None, typer.Option(min=0, help="To time each: 5 on a GPU, else 1. A p99 needs 100 batches of 8.")
+    ] = None,
     tune: Annotated[
         int | None, typer.Option(help="First tune a reader for each method, on so many samples of its own tokens.")
     ] = None,
@@ -107,7 +110,7 @@ def evaluate(
         return
     if done and cost:
         with progress(len(plans), "timing") as advance:
-            seconds = 5.0 if place.type == "cuda" else 1.0
+            seconds = cost_seconds if cost_seconds is not None else (5.0 if place.type == "cuda" else 1.0)
             done = add_costs(model, plans, kept, until=until, tick=lambda: advance(1), seconds=seconds)
     Console(width=120).print(table(kept, plans, weights_key(model)), highlight=False)
     print(time_taken(kept, plans, weights_key(model)))

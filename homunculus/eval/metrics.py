@@ -53,7 +53,8 @@ def vqa(prediction: str, answers: Sequence[str]) -> float:
     """
     if len(answers) < 2:
         raise DataError(f"VQA accuracy compares annotators and there is {len(answers)}: use exact for a single answer")
-    same = [vqa_normal(answer) for answer in answers].count(vqa_normal(prediction))
+    said, normal = vqa_normal(prediction), {answer: vqa_normal(answer) for answer in set(answers)}
+    same = sum(normal[answer] == said for answer in answers)
     # `same` of the annotators are left out of their own count, the others of somebody else's.
     mine, theirs = min(3, same - 1) * same, min(3, same) * (len(answers) - same)
     return (mine + theirs) / (3 * len(answers))

@@ -1,7 +1,8 @@
 """`prumerge+`: tokens that stand out, a grid, and what is like them (Shang et al., 2024, arXiv 2403.15388).
 
 The published count is whatever stands out, so it differs from image to image. Here it is exactly the budget: those that
-stand out first, then a uniform grid (the "+"), then whatever is looked at most.
+stand out first, then a uniform grid (the "+"), then whatever is looked at most. The one token more that sums up all the
+others is left out: it lies nowhere on the grid.
 """
 
 import torch
@@ -10,7 +11,6 @@ from torch import Tensor
 
 from homunculus.errors import AllocatorError
 from homunculus.peers.likeness import cosines, marked, top, unit
-from homunculus.peers.merging import themselves, weighted_mean
 from homunculus.peers.registry import register
 from homunculus.peers.spread import evenly
 from homunculus.peers.tokens import Reduced, Seen, kept, picked
@@ -20,10 +20,11 @@ from homunculus.peers.tokens import Reduced, Seen, kept, picked
     "prumerge+", "tokens that stand out by attention and a grid, with what is like them", query=False, merges=True
 )
 def prumerge(seen: Seen, budget: int, *, seed: int = 0, neighbours: int = 32, grid: float = 0.5) -> Reduced:
-    """Each kept token becomes the mean, by attention, of itself and of the tokens given up that are most like it.
+    """To each kept token those given up are added that are most like it, as much of each as it is looked at.
 
-    `neighbours` is how many it takes in, by the cosine of keys; several may take in the same, which then counts in
-    parts in their mass. `grid` is the share of the budget that the uniform grid has points for.
+    Attention sums to 1 over the image, so that what is added is little beside the token itself. `neighbours` is how
+    many it takes in, by the cosine of keys; several may take in the same, which then counts in parts in their mass.
+    `grid` is the share of the budget that the uniform grid has points for.
     """
     if neighbours < 0 or not 0 <= grid <= 1:
         raise AllocatorError(f"prumerge+ takes neighbours >= 0 and a grid from 0 to 1, got {neighbours!r} and {grid!r}")
@@ -31,10 +32,9 @@ def prumerge(seen: Seen, budget: int, *, seed: int = 0, neighbours: int = 32, gr
     points = evenly(seen.grid, int(budget * grid), seen.features.device)
     index = first_in_line(attention, points, budget).sort(1).values
     near = nearest_others(seen.keys, index, min(neighbours, count - budget))
-    own = themselves(index, count)
-    weights = attention.clamp(min=0)[:, None] * (own | near)
-    weights = torch.where(weights.sum(2, keepdim=True) > 0, weights, own.float())  # nobody looks: it stays as it is
-    features = weighted_mean(weights, seen.features).to(seen.features.dtype)
+    features = seen.features.to(torch.promote_types(seen.features.dtype, torch.float32))
+    added = (attention[:, None] * near).to(features.dtype) @ features
+    features = (picked(features, index) + added).to(seen.features.dtype)
     shared = near / near.sum(1, keepdim=True).clamp(min=1)
     return kept(seen, index)._replace(features=features, mass=1.0 + shared.sum(2))
 
