@@ -3,8 +3,8 @@
     python -m bench.headline bench/results/experiment.jsonl.xz                      to look at
     python -m bench.headline bench/results/experiment.jsonl.xz --write README.md    between the marks of a file
 
-Its lines were chosen before there were any rows: the default, what it is compared with in docs/predictions.md, a reducer
-of each kind and full resolution. The best of all others has a line as well, whatever it is.
+Its lines were chosen before there were any rows: the default, what docs/predictions.md compares it with, a reducer of
+each kind and full resolution. The best of all others has a line as well, whatever it is.
 """
 
 import argparse
@@ -19,17 +19,8 @@ from homunculus.report.numbers import NONE, number, percent
 from homunculus.report.sheet import SHORT, WHOLE, Arm, Sheet
 from homunculus.report.tables import asked_families, full_resolution, ranked, retained
 
-LINES = (
-    DEFAULT,
-    "pyramid",
-    "log-polar-rings",
-    "topk",
-    "uniform",
-    "peers/visionzip",
-    "peers/tome",
-    "peers/fastv",
-    WHOLE,
-)
+OURS = (DEFAULT, "pyramid", "log-polar-rings", "topk", "uniform")
+LINES = (*OURS, "peers/visionzip", "peers/tome", "peers/fastv", WHOLE)
 BEGIN, END = "<!-- headline: python -m bench.headline -->", "<!-- end of headline -->"
 
 

@@ -63,7 +63,7 @@ class Plan:
 
 
 def on_gpu(length: float) -> Plan:
-    """The model we ship: some five minutes of an H200 at length 1."""
+    """A model of the size that ships: some six minutes of an H200 at length 1."""
     stages = (
         Stage("letters", "pretrain", Settings(_steps(500, length), rate=1e-3), options={"windows": LETTERS}),
         Stage("read", "proxy", Settings(_steps(1800, length), rate=8e-4), PICTURES),

@@ -1,5 +1,5 @@
 #!/bin/sh
-# More training from the weights of a speedrun, as the model we ship had. Give it again until it says that it is done; each call takes nine minutes.
+# More training from the weights of a speedrun, much as the model we ship had by an earlier recipe. Give it again until it says that it is done; each call takes nine minutes.
 # FACES=DIR, a folder that runs/faces.py filled, gives it more typefaces than five.
 set -eu
 cd "$(dirname "$0")/.."

@@ -37,11 +37,12 @@ def ask_csv(file: Path, out: Path | None, load: Callable[[], Any], how: dict[str
 
     get_allocator(how["allocator"])
     check_budget(how["budget"])
-    check_looks(how["looks"], "tree", how["allocator"])
+    check_looks(how["looks"], "tree", how["allocator"], how["progressive"])
     asked = read_questions(file)
     if out is not None and out.exists() and out.samefile(file):
         raise OutputError(f"{out} holds the questions and would be overwritten: choose another --out")
     done = [] if out is None else read_answers(out, asked)
+    before = len(done)
     model = load()
     for one in asked:
         _of_line(file, one, lambda question: check_questions(model, [question]), one.question)
@@ -68,10 +69,11 @@ def ask_csv(file: Path, out: Path | None, load: Callable[[], Any], how: dict[str
                     write_whole(out, as_csv([COLUMNS, *done]).encode())
                     written = time.monotonic()
         finally:
-            if out is not None:
+            if out is not None and len(done) > before:
                 write_whole(out, as_csv([COLUMNS, *done]).encode())
     if out is not None:
-        print(f"{len(asked)} answers; {out}", file=sys.stderr)
+        kept = f", {before} of them there before and not asked again" if before else ""
+        print(f"{len(asked)} answers{kept}; {out}", file=sys.stderr)
 
 
 def read_questions(file: Path) -> list[Asked]:

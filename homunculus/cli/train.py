@@ -11,7 +11,7 @@ def train(
     preset: Annotated[
         str,
         typer.Option(
-            help="The recipe: small (one GPU, 20 minutes), longer and together (from its weights), or tiny (a CPU)."
+            help="The recipe: small (one GPU, 24 minutes), longer and together (from its weights), or tiny (a CPU)."
         ),
     ] = "small",
     minutes: Annotated[float | None, typer.Option(help="Stop in time, and go on when called again.")] = None,
@@ -28,17 +28,21 @@ def train(
     import os
     from dataclasses import replace
 
-    from homunculus.errors import ModelError
+    from homunculus.cli.arguments import named_device
+    from homunculus.errors import ModelError, OutputError
     from homunculus.train.journal import plot
-    from homunculus.train.processes import local_device, share
+    from homunculus.train.processes import share
     from homunculus.train.recipe import RECIPES, follow
 
     if preset not in RECIPES:
         raise ModelError(f"no recipe '{preset}': choose one of {', '.join(RECIPES)}")
-    device = device or str(local_device())
+    device = str(named_device(device))
     if workers is None:
         workers = max(0, (os.cpu_count() or 1) - 2)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write into {out} ({error.strerror or error}): choose another --out") from None
     recipe = replace(RECIPES[preset](), faces=None if faces is None else str(faces))
     done = follow(
         recipe,

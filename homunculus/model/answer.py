@@ -9,7 +9,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from homunculus.allocation import DEFAULT, check_budget, get_allocator
-from homunculus.errors import FixationError, ModelError, QueryError
+from homunculus.errors import BudgetError, ModelError, QueryError
 from homunculus.foveate import alike, one_each, select
 from homunculus.images import load_images
 from homunculus.model.calibration import BELIEVED, Calibration
@@ -26,6 +26,8 @@ from homunculus.model.looking import (
 from homunculus.model.vlm import CompactVLM
 from homunculus.relevance import as_fixations, stack_fixations
 from homunculus.structures import Allocation
+
+MOST = 1 << 16  # tokens: every leaf of 4096 x 4096 pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +115,9 @@ def answer(
     """
     get_allocator(allocator)  # all mistakes before any work
     budget = check_budget(budget)
-    check_looks(looks, combine, allocator)
-    if progressive and looks > 1:
-        raise FixationError("progressive looks are coarse to fine, others go from place to place: ask for one of them")
+    if budget > MOST:
+        raise BudgetError(f"{budget} tokens are more than the model can read of an image: give at most {MOST}")
+    check_looks(looks, combine, allocator, progressive)
     for name, value in (("longest", longest), ("batch", batch)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ModelError(f"{name} must be a positive whole number, got {value!r}")

@@ -35,7 +35,7 @@ from homunculus.unseen import RADIUS, left_to_see, next_fixation, shown_level
 
 COMBINE = ("tree", "concat", "best")
 LONGEST_QUESTION = 96  # pieces; what a draft answer goes beyond it is cut
-SURE = 0.6  # looking on when it is surer than this loses more answers than it mends: docs/model.md
+SURE = 0.6  # going on from place to place when it is surer than this loses more than it mends: docs/model.md
 BUDGETS = (100, 273, 512)
 
 
@@ -213,14 +213,19 @@ def unsure_of(looks: dict[int, Look], threshold: float | None) -> list[int]:
     return [i for i, look in looks.items() if threshold is None or look.confidence < threshold]
 
 
-def check_looks(n: Any, combine: Any, allocator: str) -> None:
+def check_looks(n: Any, combine: Any, allocator: str, progressive: bool = False) -> None:
     """Refuse a number of looks or a way to combine them that there is not."""
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise FixationError(f"the number of looks must be a positive whole number, got {n!r}")
+    if progressive and n > 1:
+        raise FixationError("progressive looks are coarse to fine, others go from place to place: ask for one of them")
     if combine not in COMBINE:
         raise FixationError(f"looks combine by 'tree', 'concat' or 'best', got {combine!r}")
     if combine == "tree" and n > 1 and get_allocator(allocator).single_gaze:
-        raise FixationError(f"{allocator} has a single gaze and no tree over several: use combine='concat' or 'best'")
+        raise FixationError(
+            f"{allocator} has a single gaze and no tree over several: use combine='concat' or 'best', or a method with "
+            f"several such as {DEFAULT}"
+        )
 
 
 def first_fixations(

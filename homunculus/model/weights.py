@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from homunculus.errors import ModelError, OutputError
+from homunculus.errors import HomunculusError, ModelError, OutputError
 from homunculus.model.calibration import Calibration
 from homunculus.model.config import Config
 from homunculus.model.tokenizer import Tokenizer
@@ -111,10 +111,16 @@ def read_about(folder: Path) -> dict[str, Any]:
     folder = weights_in(folder)
     try:
         known = json.loads((folder / ABOUT).read_text())
-        return {key: known[key] for key in ("config", "shards", "about")}
+        known = {key: known[key] for key in ("config", "shards", "about")}
+        Config.from_dict(known["config"])
+        Calibration(**{name: float(value) for name, value in known["about"].get("calibration", {}).items()})
+        range(known["shards"])
+        return known
     except OSError:
         raise ModelError(f"{folder} has no {ABOUT}: give a folder written by `homunculus train`") from None
-    except (ValueError, KeyError, TypeError):
+    except HomunculusError:  # settings that there are not, which it names itself
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
         raise ModelError(f"{folder / ABOUT} is damaged: train again or fetch the folder anew") from None
 
 

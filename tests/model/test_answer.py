@@ -128,6 +128,7 @@ def test_places_to_look_at(model):
         ("a", {"batch": 0}, "batch must be"),
         ("a", {"threshold": 2}, "from 0 to 1"),
         ("a", {"budget": 0}, "budget"),
+        ("a", {"budget": 65537}, "give at most 65536"),
         ("a", {"allocator": "nothing"}, "unknown allocator"),
         ("a", {"allocator": "log-polar-rings", "looks": 2}, "single gaze"),
         ("a", {"allocator": "topk", "progressive": True}, "no nested budgets"),

@@ -70,7 +70,9 @@ def test_a_stopped_run_goes_on(model, tmp_path, monkeypatch):
     assert [row["said"] for row in again] == [row["said"] for row in whole]
     assert drawn == [1, 2] and sum(ticks) == 9
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert len(lines) == 1 + 2 * 9  # what was asked, and of every question what it is and what was said
+    spent = [line for line in lines if "spent" in line]  # how long, for each time that something was asked
+    assert sum(line["questions"] for line in spent) == 9 and len(spent) == 2
+    assert len(lines) - 2 == 1 + 2 * 9  # what was asked, and of every question what it is and what was said
     assert all(not set(line) & set(FACTS) for line in lines[1:] if "mark" in line)
     drawn.clear()
     assert evaluate(model, "scenes", questions=9, file=file, **QUICK) == again

@@ -165,6 +165,9 @@ def test_a_file_of_questions(run, questions, folder, tmp_path):
         assert row["answer"] == said.text and float(row["confidence"]) == pytest.approx(said.confidence, abs=1e-3)
     code, printed, _ = run("ask", "--csv", path, "--weights", folder, "--budget", "32")
     assert code == 0 and printed.encode() == (tmp_path / "a.csv").read_bytes()
+    _, _, error = run("ask", "--csv", path, "--weights", folder, "--budget", "64", "--out", "a.csv")
+    assert "11 answers, 11 of them there before and not asked again; a.csv" in error
+    assert (tmp_path / "a.csv").read_bytes() == printed.encode()
 
 
 def test_a_stopped_file_goes_on(run, questions, folder, tmp_path, monkeypatch):
@@ -209,6 +212,13 @@ def test_files_that_will_not_do(run, questions, folder, content, words):
     path.write_text(content)
     code, _, error = run("ask", "--csv", path, "--weights", folder, "--budget", "32", "--out", "a.csv")
     assert code == 2 and error.startswith("error: ") and error.count("\n") == 1 and words in error
+    assert not (path.parent.parent / "a.csv").exists()
+
+
+def test_looks_of_two_kinds_are_refused_before_anything_is_written(run, questions, tmp_path, monkeypatch):
+    monkeypatch.setattr(weights, "load_model", lambda *_: pytest.fail("loaded before it looked"))
+    given = ("ask", "--csv", questions[0], "--looks", "3", "--progressive", "--out", "a.csv")
+    assert "ask for one of them" in refusal(run(*given)) and not (tmp_path / "a.csv").exists()
 
 
 def test_answers_do_not_go_over_other_files(run, questions, folder, tmp_path):
@@ -228,7 +238,7 @@ def test_the_benchmark_of_answers(run, folder, tmp_path):
     assert code == 0, error
     assert "scenes, test-iid, 32 tokens by foveated-pyramid, relevance predicted" in out and "exact, % [95 %]" in out
     rows = (tmp_path / "rows.jsonl").read_text()
-    assert rows.count("\n") == 1 + 2 * 6  # what was asked; of every question what it is, and what was said
+    assert rows.count("\n") == 2 + 2 * 6  # what was asked, how long; of every question what it is, and what was said
     assert run(*command)[1] == out and (tmp_path / "rows.jsonl").read_text() == rows
     assert "no family" in refusal(run("bench", "answers", "--family", "pages"))
     assert "does not exist" in refusal(run("bench", "answers", "--out", "nowhere/rows.jsonl"))

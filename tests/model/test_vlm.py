@@ -103,6 +103,8 @@ def test_predicted_relevance_has_mass_one(size):
         (2048, 1024, 1024, torch.float32),
         (2048, 2048, 273, torch.uint8),
         (600, 2048, 64, torch.float32),
+        (4096, 4096, 273, torch.uint8),
+        (1024, 1024, 4096, torch.uint8),
     ],
 )
 def test_any_size_and_budget(width, height, budget, dtype):

@@ -176,6 +176,25 @@ def test_a_damaged_description_is_named(folder, text):
         load_model(folder)
 
 
+@pytest.mark.parametrize(
+    ("where", "name", "value"),
+    [
+        (None, "shards", "3"),
+        ("config", "width", "384"),
+        ("config", "heads", 0),
+        ("about", "calibration", {"slop": 1.0}),
+        ("about", "calibration", {"slope": "steep"}),
+        ("about", "calibration", [1.0]),
+    ],
+)
+def test_a_description_that_makes_no_sense_is_named(folder, where, name, value):
+    known = json.loads((folder / "model.json").read_text())
+    (known if where is None else known[where])[name] = value
+    (folder / "model.json").write_text(json.dumps(known))
+    with pytest.raises(ModelError, match=r"model.json is damaged"):
+        load_model(folder)
+
+
 def test_settings_of_a_later_version_are_named(folder):
     known = json.loads((folder / "model.json").read_text())
     known["config"]["third_eye"] = 1

@@ -163,6 +163,17 @@ def test_what_is_done_is_not_done_again(done, no_training):
     assert follow(short(), done, only=["score"])
 
 
+def test_what_another_recipe_has_done_is_no_reason_to_skip_it(done, no_training):
+    """Not even where all its stages have the names of ours."""
+    for other, seed in ((short(), 7), (short(steps=4), None)):
+        with pytest.raises(ModelError, match=r"of another recipe or seed.*write elsewhere with --out"):
+            follow(other, done, seed=seed)
+    said = (done / "score.done").read_text()
+    (done / "score.done").write_text("")  # as marks were once
+    assert follow(short(), done)
+    (done / "score.done").write_text(said)
+
+
 def test_out_of_time_it_stops_and_goes_on(done, tmp_path):
     calls = 0
     while not follow(short(), tmp_path, minutes=0.0):
@@ -198,7 +209,7 @@ def test_a_kill_at_the_end_of_a_stage_changes_nothing(done, tmp_path, monkeypatc
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(*((recipes, "save_weights") if moment == "weights" else (Path, "touch")), kill)
+        patch.setattr(*((recipes, "save_weights") if moment == "weights" else (recipes, "_as_done")), kill)
         with pytest.raises(Killed):
             follow(short(), tmp_path)
     assert follow(short(), tmp_path)

@@ -82,12 +82,20 @@ def test_stages_seeds_and_weights(train, tmp_path):
         (("--preset", "huge"), "no recipe 'huge': choose one of small, longer, together, tiny"),
         (("--preset", "tiny", "--stage", "sleep"), "no stage sleep: choose from score, read"),
         (("--preset", "tiny", "--weights", "nowhere"), "nowhere has no model.json"),
+        (("--preset", "tiny", "--device", "potato"), "no device 'potato': give cpu, cuda or cuda:1"),
     ],
 )
 def test_what_it_refuses_is_one_line_and_leaves_nothing(train, tmp_path, arguments, said):
     code, out, told = train("--out", "model", *arguments)
     assert code != 0 and out == "" and said in told and told.count("\n") == 1
     assert not (tmp_path / "model").exists() or not files(tmp_path / "model")
+
+
+def test_a_file_is_no_place_for_a_model(train, tmp_path):
+    (tmp_path / "page.png").write_bytes(b"a page")
+    code, _, told = train("--preset", "tiny", "--out", "page.png")
+    assert code == 2 and "choose another --out" in told and told.count("\n") == 1
+    assert (tmp_path / "page.png").read_bytes() == b"a page"
 
 
 def test_a_run_keeps_its_typefaces(train, tmp_path, monkeypatch):
