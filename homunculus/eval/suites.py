@@ -44,6 +44,7 @@ ARMS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(("stratified", {"strata": strata}) for strata in (4, 8)),
     *(("topk-coverage", {"weight": weight}) for weight in (0.02, 0.05, 0.2, 0.5)),
     *(("frequency", {"stretch": stretch}) for stretch in ("across", "none")),
+    *((PEERS + "tome", {"rounds": rounds}) for rounds in (12, 96)),
     *((PEERS + name, {"told": False}) for name in ("whole", "tome", "visionzip", "divprune", "fastv")),
 )
 

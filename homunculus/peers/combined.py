@@ -19,6 +19,7 @@ from homunculus.structures import rectangular
 
 CELLS = 150
 MERGED = 2 / 3  # of the cells are left after merging
+ROUNDS = 12  # of merging, a few pairs in each: every round takes time
 SHOWN = 0.6  # of those are shown to the layers on average
 
 
@@ -46,6 +47,6 @@ def remember_combined(
     tokens = look(images, density, cells, leaf=model.config.leaf)
     told = cells_of(rectangular(tokens.allocation))
     seen = seen_cells(model, tokens.patches, told, (cells, 1), attention=False)  # no grid, and tome asks for none
-    left = get_peer("tome")(seen, max(1, round(cells * merged)))
+    left = get_peer("tome")(seen, max(1, round(cells * merged)), rounds=ROUNDS)
     mean = shown * left.features.shape[1]
     return remember_reduced(model.decoder, left.features, left.places, question, LAYER_PEERS["pyramiddrop"], mean)

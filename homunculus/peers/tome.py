@@ -1,7 +1,8 @@
 """`tome` and `tome-soft`: merge the most alike tokens, a few at a time (Bolya et al., 2023, arXiv 2210.09461).
 
 The paper merges the same number in every layer of the encoder. Here the encoder has run in full, so the rounds follow
-each other at once: as many as a small encoder has layers, and more where half of what is left is too few.
+each other at once: as many as a ViT-L has layers, and more where half of what is left is too few. Their number matters:
+in few rounds the last ones must merge nearly every token with something, however unlike it is.
 """
 
 from torch import Tensor
@@ -11,9 +12,11 @@ from homunculus.peers.bipartite import Groups, Softness, as_reduced, merged, sin
 from homunculus.peers.registry import register
 from homunculus.peers.tokens import Reduced, Seen
 
+ROUNDS = 24
+
 
 @register("tome", "merges the most alike tokens, round by round", query=False, merges=True, attention=False)
-def tome(seen: Seen, budget: int, *, seed: int = 0, rounds: int = 12) -> Reduced:
+def tome(seen: Seen, budget: int, *, seed: int = 0, rounds: int = ROUNDS) -> Reduced:
     """Equal rounds of bipartite matching by the cosine of keys; a token is the mean of all it stands for."""
     return as_reduced(seen, _in_rounds(single(seen, seen.keys), budget, rounds, None))
 
@@ -30,7 +33,7 @@ def tome_soft(
     budget: int,
     *,
     seed: int = 0,
-    rounds: int = 12,
+    rounds: int = ROUNDS,
     threshold: float | Tensor = 0.5,
     temperature: float | Tensor = 0.1,
 ) -> Reduced:
@@ -47,7 +50,7 @@ def tome_soft(
 def _in_rounds(groups: Groups, budget: int, rounds: int, softness: Softness | None) -> Groups:
     left = groups.mass.shape[1]
     if rounds < 1:
-        raise AllocatorError(f"rounds of merging are 1 or more, 12 by default, got {rounds}")
+        raise AllocatorError(f"rounds of merging are 1 or more, {ROUNDS} by default, got {rounds}")
     for pairs in round_sizes(left, budget, rounds):
         groups = merged(groups, pairs, softness)
     return groups

@@ -23,6 +23,7 @@ TITLES = {
     "relevance": "What relevance is made of",
     "looks": "Looking again",
     "told": "What reducers begin with: leaves that are told what is relevant, or not",
+    "rounds": "In how many rounds tokens are merged",
     "size": "Size of the image",
 }
 

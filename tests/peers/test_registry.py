@@ -43,7 +43,7 @@ def test_budgets_that_cannot_be_kept(name, budget):
     [
         ("tome", {"layers": 3}, "tome has no option 'layers': it takes rounds"),
         ("uniform", {"rounds": 3}, "uniform has no option 'rounds': it takes none"),
-        ("tome", {"rounds": 2.5}, "rounds of tome is a whole number, 12 by default, got 2.5"),
+        ("tome", {"rounds": 2.5}, "rounds of tome is a whole number, 24 by default, got 2.5"),
         ("tome", {"rounds": 0}, "rounds of merging are 1 or more"),
         ("tome-soft", {"threshold": float("nan")}, "threshold of tome-soft is a finite number"),
         ("tome-soft", {"temperature": 0.0}, "temperature of tome-soft is above 0"),
