@@ -1,6 +1,7 @@
 """Rows of `homunculus eval` as they are kept in the repository: packed, a third of what gzip makes of them.
 
     python -m bench.pack rows.jsonl --out bench/results/experiment.jsonl.xz
+    python -m bench.pack bench/results/experiment.jsonl.xz --out rows.jsonl  # to go on with them
 
 Left out is what no table reads (the logarithm of what `confidence` says) and what follows from the rest (ANLS and VQA
 accuracy of an answer that both judge as `exact` does); numbers have three digits. Answers to one question stand side by
@@ -54,15 +55,19 @@ def _short(value: Any) -> Any:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=Path, nargs="+", help="files of rows, all of which go into one")
-    parser.add_argument("--out", type=Path, required=True, help="a name that ends in .jsonl.xz")
+    parser.add_argument("--out", type=Path, required=True, help="a new name: .jsonl.xz to pack, .jsonl to unpack")
     options = parser.parse_args(arguments)
-    if options.out.suffix != ".xz":
-        parser.error(f"{options.out} is no name of a packed file: let it end in .jsonl.xz")
+    if options.out.suffix not in (".xz", ".jsonl"):
+        parser.error(f"{options.out} is no name of a file of rows: let it end in .jsonl.xz, or in .jsonl to unpack")
+    if options.out in options.rows or (options.out.suffix == ".jsonl" and options.out.exists()):
+        parser.error(f"{options.out} is there already and may hold rows that nobody else has: choose another name")
     if missing := [file for file in options.rows if not file.exists()]:
         parser.error(f"{missing[0]} does not exist: check the path")
     lines = [line for file in options.rows for line in read_rows(file, mend=False)]
-    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in packed(lines))
-    write_whole(options.out, lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in packed(lines)).encode()
+    if options.out.suffix == ".xz":
+        text = lzma.compress(text, preset=9 | lzma.PRESET_EXTREME)
+    write_whole(options.out, text)
     print(f"{len(lines)} lines, {options.out.stat().st_size / 1e6:.2f} MB")
 
 

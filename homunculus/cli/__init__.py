@@ -2,12 +2,14 @@
 
 import sys
 import warnings
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from homunculus.cli import ask, bench, data, evaluate, gallery, gaze, look, report, train
 from homunculus.cli.arguments import parse_fixation
+from homunculus.cli.loading import load_methods
 from homunculus.errors import HomunculusError
 
 __all__ = ["app", "fail", "main", "parse_fixation"]
@@ -21,7 +23,14 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    load: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE.py", help="Python that registers methods of your own; repeatable."),
+    ] = None,
+) -> None:
+    load_methods(load or [])
     if version:
         from homunculus import __version__
 

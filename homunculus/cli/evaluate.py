@@ -105,13 +105,14 @@ def evaluate(
             done = run_tuned(model, plans, kept, tuning, say=lambda line: print(line, flush=True), **how)
         else:
             done = run(model, plans, kept, part=part, **how)
-    if part[0] > 0 or tuning is not None:  # the first process times and tells; a reader's tuning changes no time
+    if part[0] > 0 or tuning is not None:  # the first process tells; a reader's tuning changes no time
         print(f"{own_file(out, part[0])}: {'all is asked' if done else STOPPED}")
         return
-    if done and cost:
+    if done and cost and part[1] == 1:  # beside others everything takes longer
         with progress(len(plans), "timing") as advance:
             seconds = cost_seconds if cost_seconds is not None else (5.0 if place.type == "cuda" else 1.0)
             done = add_costs(model, plans, kept, until=until, tick=lambda: advance(1), seconds=seconds)
     Console(width=120).print(table(kept, plans, weights_key(model)), highlight=False)
     print(time_taken(kept, plans, weights_key(model)))
-    print(f"{out}: {'all is asked' if done else STOPPED}")
+    untimed = "; give the command without torchrun to time methods" if done and cost and part[1] > 1 else ""
+    print(f"{out}: {'all is asked' if done else STOPPED}{untimed}")

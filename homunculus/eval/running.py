@@ -2,7 +2,8 @@
 
 Questions are taken in chunks, and all plans about a chunk are asked before the next: whenever a run is stopped, every
 method has been asked nearly the same questions, which is what a comparison needs. With several processes (torchrun,
-`accelerate launch`) each takes every so-manyth image and writes a file of its own.
+`accelerate launch`) each takes every so-manyth image and writes a file of its own. They may share a GPU: answers are
+short, and while one process prepares its next operations the others compute.
 """
 
 import time
@@ -23,7 +24,7 @@ from homunculus.eval.packed import GROUP, MATES, groups_of
 from homunculus.eval.plans import Plan, weights_key
 from homunculus.eval.relevances import LEAF
 from homunculus.eval.rows import Kept, Row
-from homunculus.eval.surroundings import surroundings
+from homunculus.eval.surroundings import sharing, surroundings
 from homunculus.geometry import Size
 from homunculus.model.looking import BUDGETS
 from homunculus.model.vlm import CompactVLM
@@ -57,7 +58,7 @@ def together(plan: Plan, device: torch.device) -> int:
     """
     tokens, pixels = 1 << 14, 1 << 24
     if device.type == "cuda":
-        memory = torch.cuda.get_device_properties(device).total_memory
+        memory = own_memory(device)
         tokens, pixels = memory >> 18, memory // 64
     area = plan.size[0] * plan.size[1]
     if plan.peer is not None:
@@ -67,6 +68,11 @@ def together(plan: Plan, device: torch.device) -> int:
     else:
         read = plan.cells[1] * plan.how.get("looks", 1)
     return max(1, min(MOST, tokens // max(1, read), pixels // area))
+
+
+def own_memory(device: torch.device) -> int:
+    """Bytes of a GPU that are this process's, where several may share it."""
+    return torch.cuda.get_device_properties(device).total_memory // sharing(device)
 
 
 def read_by_peer(peer: str, leaves: int, told: bool = True) -> int:
@@ -94,7 +100,7 @@ def chunk_size(size: Size, device: torch.device) -> int:
     """
     images = 4
     if device.type == "cuda":  # each of an image's questions may hold all leaves twice: 100 MB in all at 1024 x 1024
-        images = min(MOST // EACH, max(1, torch.cuda.get_device_properties(device).total_memory >> 29))
+        images = min(MOST // EACH, max(1, own_memory(device) >> 29))
     images = min(images, max(1, (images << 20) // (size[0] * size[1])))
     return EACH * images
 
@@ -268,7 +274,7 @@ class Work:
                 self.kept.add(task.plan, self.weights, fresh)
                 tick(task.plan, len(fresh))
             if missing > len(left):
-                taken = time.monotonic() - start
+                taken = (time.monotonic() - start) / sharing(self.model.device)  # of the device's time, its part
                 self.kept.add_spent(
                     task.plan, self.weights, missing - len(left), taken, surroundings(self.model.device)
                 )

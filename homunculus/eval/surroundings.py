@@ -1,5 +1,6 @@
-"""Where figures come from: the device, the versions and the day."""
+"""Where figures come from: the device, the versions and the day, and how many share it."""
 
+import os
 import platform
 from datetime import date
 
@@ -19,3 +20,13 @@ def surroundings(device: torch.device) -> dict[str, str]:
         "python": platform.python_version(),
         "date": date.today().isoformat(),
     }
+
+
+def sharing(device: torch.device) -> int:
+    """How many processes of this machine compute where this one does.
+
+    >>> sharing(torch.device("cpu"))
+    1
+    """
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return -(-here // max(1, torch.cuda.device_count())) if device.type == "cuda" else here

@@ -34,10 +34,10 @@ def share() -> tuple[int, int]:
 
 
 def local_device() -> torch.device:
-    """Where this process computes: its own GPU where there is one."""
+    """Where this process computes: its own GPU where there is one, or one of few in turn."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
 
 
 def whole(tensor: Tensor) -> Tensor:
@@ -115,6 +115,10 @@ class Together(Alone):
             from accelerate.utils import DistributedDataParallelKwargs
         except ImportError:
             raise HomunculusError("several processes need Accelerate: pip install 'homunculus[scale]'") from None
+        if device.type == "cuda" and (here := int(os.environ.get("LOCAL_WORLD_SIZE", 1))) > torch.cuda.device_count():
+            raise HomunculusError(
+                f"{here} processes train on {torch.cuda.device_count()} GPUs and each needs its own: start fewer"
+            )
         unused = DistributedDataParallelKwargs(find_unused_parameters=True)  # a batch may leave a part of a model out
         # What is computed in bfloat16 is for the settings of the run to say.
         self.accelerator = Accelerator(mixed_precision="no", cpu=device.type == "cpu", kwargs_handlers=[unused])

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 
 import pytest
@@ -98,3 +99,57 @@ def test_rows_are_plain_json(run, folder, tmp_path):
     run("eval", "--weights", folder, "--workers", "0", "--suite", "tiny", "--methods", "topk", "--no-cost")
     for line in (tmp_path / "rows.jsonl").read_text().splitlines():
         assert json.loads(line, parse_constant=pytest.fail)  # is told of NaN and the like
+
+
+MINE = """
+from homunculus.allocation.grid import uniform
+from homunculus.allocation.registry import register
+
+@register("mine", "a grid by another name")
+def mine(view, budget, *, seed=0):
+    return uniform(view, budget)
+"""
+
+
+def test_a_method_of_ones_own_has_a_row_of_the_table(folder, tmp_path):
+    """One command for its rows, which stand beside those of others; in a process of its own, which forgets it after."""
+    (tmp_path / "mine.py").write_text(MINE)
+    small = ("--families", "scenes", "--size", "256", "--budget", "64", "--questions", "4", "--no-cost")
+    words = ("--load", "mine.py", "eval", "--methods", "mine,uniform", "--weights", folder, "--workers", "0", *small)
+    subprocess.run([sys.executable, "-m", "homunculus", *words], cwd=tmp_path, check=True, capture_output=True)
+    kept = Kept(tmp_path / "rows.jsonl", process=None)
+    said = {about["method"]: [row["said"] for row in kept.rows[mark].values()] for mark, about in kept.settings.items()}
+    assert said.keys() == {"mine", "uniform"} and said["mine"] == said["uniform"] and len(said["mine"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "mine.py is no Python file"),
+        ("x = 1\ny = 1 / 0\n", "mine.py, line 2: ZeroDivisionError: division by zero"),
+        ("x = 1\n\ny = (\n", "mine.py, line 3: SyntaxError"),
+        ("import nobody_has_this\n", "mine.py, line 1: ModuleNotFoundError: No module named 'nobody_has_this'"),
+        (MINE.replace('"mine"', '"topk"'), "called 'topk' exists already"),
+    ],
+)
+def test_a_method_that_cannot_be_loaded_is_told_of_in_one_line(run, tmp_path, text, message):
+    if text is not None:
+        (tmp_path / "mine.py").write_text(text)
+    code, out, error = run("--load", "mine.py", "eval", "--methods", "mine")
+    assert code == 2 and message in error and error.count("\n") == 1 and not out
+
+
+def test_methods_are_timed_alone(run, folder, monkeypatch, tmp_path):
+    """Beside other processes everything takes longer; who shares a device notes its part of the time."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    own = ("eval", "--weights", folder, "--workers", "0", "--methods", "topk", "--suite", "tiny")
+    for process in ("0", "1"):
+        monkeypatch.setenv("RANK", process)
+        code, out, error = run(*own)
+        assert code == 0 and ("without torchrun to time" in out) == (process == "0"), error
+    assert not Kept(tmp_path / "rows.jsonl", process=None).costs
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name)
+    assert run(*own)[0] == 0
+    assert {line["cost"]["method"] for line in Kept(tmp_path / "rows.jsonl", process=None).costs} >= {"topk"}

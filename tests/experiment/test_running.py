@@ -21,9 +21,10 @@ from homunculus.eval.drawing import EACH, Ahead, Drawn
 from homunculus.eval.plans import Plan, method_names, own_budget, weights_key
 from homunculus.eval.relevances import told_region
 from homunculus.eval.rows import Kept
-from homunculus.eval.running import chunk_size, evaluate, in_order, lots_of, run
+from homunculus.eval.running import chunk_size, evaluate, in_order, lots_of, own_memory, run, together
 from homunculus.eval.suites import ARMS, SUITES, Scope, plans_of
 from homunculus.eval.summary import time_taken
+from homunculus.eval.surroundings import sharing
 from homunculus.model.answer import answer
 from homunculus.model.config import tiny
 from homunculus.model.looking import LearnedRelevance
@@ -186,6 +187,18 @@ def test_a_device_holds_what_it_has_room_for(monkeypatch, gibibytes, questions):
     memory = SimpleNamespace(total_memory=int(gibibytes * 2**30))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: memory)
     assert chunk_size((1024, 1024), torch.device("cuda")) == questions
+
+
+@pytest.mark.parametrize(("processes", "gpus", "each"), [(3, 1, 3), (8, 8, 1), (3, 2, 2)])
+def test_processes_that_share_a_device_share_its_memory(monkeypatch, processes, gpus, each):
+    device, whole = torch.device("cuda"), 24 * 2**30
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=whole))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    alone = together(Plan("scenes"), device), chunk_size((1024, 1024), device)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    assert own_memory(device) == whole // each and sharing(torch.device("cpu")) == processes
+    shared = together(Plan("scenes"), device), chunk_size((1024, 1024), device)
+    assert all(small in (whole // each, whole // each - 1) for whole, small in zip(alone, shared, strict=True))
 
 
 @pytest.mark.parametrize("packing", [gzip, lzma])

@@ -39,9 +39,25 @@ def test_only_what_follows_is_left_out(tmp_path):
                 assert other[name] == (pytest.approx(own, rel=6e-3) if isinstance(own, float) else own), name
 
 
-def test_a_plain_name_is_refused(tmp_path, capsys):
-    for out, said in (("kept.jsonl.xz", "does not exist"), ("kept.jsonl", ".jsonl.xz")):
+def test_packed_rows_are_gone_on_with(tmp_path):
+    """Unpacked, they are rows like any: another answer can be added, and packed again they are what they were."""
+    plain, kept, again = (tmp_path / name for name in ("rows.jsonl", "kept.jsonl.xz", "again.jsonl"))
+    main([str(rich(plain, questions=10)), "--out", str(kept)])
+    main([str(kept), "--out", str(again)])
+    assert Kept(again).rows == Kept(kept, process=None).rows
+    repacked = tmp_path / "repacked.jsonl.xz"
+    main([str(again), "--out", str(repacked)])
+    assert repacked.read_bytes() == kept.read_bytes()
+
+
+def test_what_would_lose_rows_is_refused(tmp_path, capsys):
+    for out, said in (("kept.jsonl.xz", "does not exist"), ("kept.zip", ".jsonl.xz")):
         with pytest.raises(SystemExit):
             main([str(tmp_path / "none.jsonl"), "--out", str(tmp_path / out)])
         assert said in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+    plain = rich(tmp_path / "rows.jsonl", questions=10)
+    before = plain.read_bytes()
+    with pytest.raises(SystemExit):
+        main([str(plain), "--out", str(plain)])
+    assert "choose another name" in capsys.readouterr().err and plain.read_bytes() == before

@@ -1,0 +1,34 @@
+"""Methods that others wrote: Python files that register allocators or peers when they are run.
+
+homunculus --load mine.py look --allocator mine
+homunculus --load mine.py eval --methods mine --out mine.jsonl
+"""
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+
+from homunculus.errors import AllocatorError, HomunculusError
+
+
+def load_methods(files: Iterable[Path]) -> None:
+    """Run each file once, as a module of its own name; what goes wrong in it is told with its line."""
+    for file in files:
+        name = f"loaded.{file.stem}"
+        spec = importlib.util.spec_from_file_location(name, file)
+        if spec is None or spec.loader is None or not file.is_file():
+            raise AllocatorError(f"{file} is no Python file: give --load one that registers a method, such as mine.py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # where classes of the file, such as dataclasses, look for it
+        try:
+            spec.loader.exec_module(module)
+        except HomunculusError:
+            raise
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
+            line = lines[-1] if lines else getattr(error, "lineno", None)
+            where = str(file) if line is None else f"{file}, line {line}"
+            raise AllocatorError(f"{where}: {type(error).__name__}: {error}: mend it, or leave out --load") from error

@@ -1,0 +1,40 @@
+"""runs/experiment.sh: suites one after the other by two processes, timed by one, and nothing is asked twice."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from homunculus.eval.rows import Kept
+from homunculus.model.config import tiny
+from homunculus.model.vlm import CompactVLM
+from homunculus.model.weights import save_weights
+
+SCRIPT = Path(__file__).parents[2] / "runs" / "experiment.sh"
+
+
+def test_the_script_asks_by_two_times_by_one_and_goes_on(tmp_path):
+    torch.manual_seed(0)
+    save_weights(CompactVLM(tiny()), tmp_path / "weights", {"stage": "read"})
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    settings = {"SUITES": "main", "PROCESSES": "2", "WORKERS": "0", "SECONDS_EACH": "0", "PATH": path}
+    words = ("--weights", str(tmp_path / "weights"), "--methods", "topk,peers/tome", "--families", "scenes")
+    words += ("--size", "256", "--budget", "64", "--questions", "16")
+    rows = tmp_path / "rows" / "all.jsonl"
+
+    def called(**more):
+        environment = {**os.environ, **settings, **more}
+        command = ["sh", str(SCRIPT), str(rows), *words]
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+    assert "give the command" in called(MINUTES="0")
+    assert "all is asked" in called()
+    kept = Kept(rows, process=None)
+    assert rows.with_name("all.1.jsonl").stat().st_size > 0
+    assert [len(own) for own in kept.rows.values()] == [16, 16]
+    assert {line["cost"]["method"] for line in kept.costs} == {"topk", "peers/tome"}
+    before = [file.read_text() for file in sorted(rows.parent.iterdir())]
+    called()
+    assert [file.read_text() for file in sorted(rows.parent.iterdir())] == before
