@@ -14,6 +14,7 @@ from homunculus.cli.look import cell_list, leave_room
 from homunculus.cli.output import check_output, write_png
 from homunculus.errors import ImageError, ModelError, QueryError
 
+DEFAULT = "foveated-pyramid"
 EXAMPLE = 'homunculus ask page.png "What is the total?"'
 
 
@@ -21,7 +22,9 @@ def ask(
     image: Annotated[Path | None, typer.Argument(help="An image file.")] = None,
     question: Annotated[str | None, typer.Argument(help="A question about it.")] = None,
     budget: Budget = 273,
-    allocator: Annotated[str, typer.Option(help="How to spend them; see `homunculus gallery`.")] = "foveated-pyramid",
+    allocator: Annotated[
+        str | None, typer.Option(help="How to spend them, foveated-pyramid by default; see `homunculus gallery`.")
+    ] = None,
     relevance: Annotated[
         str | None, typer.Option(help="Where to look, such as pixels, or coarse-pass with --model; the model's own.")
     ] = None,
@@ -48,13 +51,16 @@ def ask(
     for option, value in (theirs if model is None else ours).items():
         if value is not None:
             raise ModelError(f"{option} goes {'only' if model is None else 'not'} with --model: leave one of them out")
+    if peer is not None and allocator is not None:
+        raise ModelError("--peer reduces in place of an allocator: leave out --peer or --allocator")
     own = model is None and relevance == "learned"  # the scorer of the weights that answer, whichever they are
-    where: dict[str, Any] = {"budget": budget, "allocator": allocator, "relevance": None if own else relevance}
+    where: dict[str, Any] = {"budget": budget, "allocator": allocator or DEFAULT}
+    where["relevance"] = None if own else relevance
     again: dict[str, Any] = {"looks": 1 if looks is None else looks, "progressive": progressive}
     if csv is not None:
         if image is not None or show or as_json:
             raise QueryError("--csv names its own images and writes a CSV: leave out the image, --show and --json")
-        ask_csv(csv, out, partial(load, weights), where | again)
+        ask_csv(csv, out, partial(load, weights), where | again, weights)
         return
     if image is None:
         raise ImageError(f"no image and no question: write {EXAMPLE}, or give --csv FILE")

@@ -1,7 +1,7 @@
 """`homunculus ask --csv`: many questions from a file, their answers into another.
 
 Paths of images are as seen from the folder of the file. Answers are written as they come, the file always whole; a run
-that was stopped goes on where it was.
+that was stopped goes on where it was. Each answer says how it was asked for: those of two settings never share a file.
 """
 
 import csv
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from homunculus.cli.output import progress, write_whole
 from homunculus.errors import DataError, HomunculusError, OutputError, QueryError
 
-COLUMNS = ("image", "question", "answer", "confidence")
+COLUMNS = ("image", "question", "answer", "confidence", "how")
 TOGETHER = 8  # questions answered at once
 PATIENCE = 2.0  # seconds between two states of the file
 
@@ -28,7 +28,9 @@ class Asked(NamedTuple):
     question: str
 
 
-def ask_csv(file: Path, out: Path | None, load: Callable[[], Any], how: dict[str, Any]) -> None:
+def ask_csv(
+    file: Path, out: Path | None, load: Callable[[], Any], how: dict[str, Any], weights: Path | None = None
+) -> None:
     """Ask all of a file; answers to `out`, or printed. The model is loaded once nothing is wrong with the files."""
     from homunculus.allocation import check_budget, get_allocator
     from homunculus.images import open_image
@@ -41,7 +43,8 @@ def ask_csv(file: Path, out: Path | None, load: Callable[[], Any], how: dict[str
     asked = read_questions(file)
     if out is not None and out.exists() and out.samefile(file):
         raise OutputError(f"{out} holds the questions and would be overwritten: choose another --out")
-    done = [] if out is None else read_answers(out, asked)
+    told = in_words(how, weights)
+    done = [] if out is None else read_answers(out, asked, told)
     before = len(done)
     model = load()
     for one in asked:
@@ -58,7 +61,7 @@ def ask_csv(file: Path, out: Path | None, load: Callable[[], Any], how: dict[str
                 said = answer(model, pixels, [one.question for one in some], **how)
                 assert isinstance(said, list)  # as a list of images was given
                 rows = [
-                    (one.image, one.question, own.text, f"{own.confidence:.4f}")
+                    (one.image, one.question, own.text, f"{own.confidence:.4f}", told)
                     for one, own in zip(some, said, strict=True)
                 ]
                 done += rows
@@ -74,6 +77,20 @@ def ask_csv(file: Path, out: Path | None, load: Callable[[], Any], how: dict[str
     if out is not None:
         kept = f", {before} of them there before and not asked again" if before else ""
         print(f"{len(asked)} answers{kept}; {out}", file=sys.stderr)
+
+
+def in_words(how: dict[str, Any], weights: Path | None = None) -> str:
+    """How questions are asked.
+
+    >>> in_words({"budget": 273, "allocator": "topk", "relevance": None, "looks": 3, "progressive": False})
+    'topk, 273 tokens, 3 looks'
+    """
+    told = [how["allocator"], "progressive" if how["progressive"] else f"{how['budget']} tokens"]
+    if how["looks"] > 1:
+        told.append(f"{how['looks']} looks")
+    if how["relevance"] is not None:
+        told.append(f"relevance {how['relevance']}")
+    return ", ".join(told + ([] if weights is None else [f"weights {weights}"]))
 
 
 def read_questions(file: Path) -> list[Asked]:
@@ -97,8 +114,8 @@ def read_questions(file: Path) -> list[Asked]:
     return asked
 
 
-def read_answers(out: Path, asked: list[Asked]) -> list[tuple[str, ...]]:
-    """The answers a stopped run has left, which must be to the first of these questions."""
+def read_answers(out: Path, asked: list[Asked], told: str) -> list[tuple[str, ...]]:
+    """The answers a stopped run has left, which must be to the first of these questions, asked as these are."""
     if not out.parent.is_dir() or out.is_dir():
         raise OutputError(f"cannot write {out}: give the name of a file in a folder that exists")
     if not out.exists():
@@ -112,6 +129,8 @@ def read_answers(out: Path, asked: list[Asked]) -> list[tuple[str, ...]]:
     same = [row[:2] for row in rows] == [(one.image, one.question) for one in asked[: len(rows)]]
     if head != COLUMNS or len(rows) > len(asked) or not same:
         raise other
+    if others := [row[-1] for row in rows if row[-1] != told]:
+        raise OutputError(f"the answers in {out} are by {others[0]}, these by {told}: choose another --out")
     return rows
 
 

@@ -165,7 +165,10 @@ def test_a_file_of_questions(run, questions, folder, tmp_path):
         assert row["answer"] == said.text and float(row["confidence"]) == pytest.approx(said.confidence, abs=1e-3)
     code, printed, _ = run("ask", "--csv", path, "--weights", folder, "--budget", "32")
     assert code == 0 and printed.encode() == (tmp_path / "a.csv").read_bytes()
-    _, _, error = run("ask", "--csv", path, "--weights", folder, "--budget", "64", "--out", "a.csv")
+    assert {row["how"] for row in rows} == {f"foveated-pyramid, 32 tokens, weights {folder}"}
+    other = ("ask", "--csv", path, "--weights", folder, "--budget", "64", "--out", "a.csv")
+    assert "a.csv are by foveated-pyramid, 32 tokens" in refusal(run(*other))
+    _, _, error = run("ask", "--csv", path, "--weights", folder, "--budget", "32", "--out", "a.csv")
     assert "11 answers, 11 of them there before and not asked again; a.csv" in error
     assert (tmp_path / "a.csv").read_bytes() == printed.encode()
 
@@ -225,7 +228,7 @@ def test_answers_do_not_go_over_other_files(run, questions, folder, tmp_path):
     path, _ = questions
     command = ("ask", "--csv", path, "--weights", folder, "--out")
     assert "would be overwritten" in refusal(run(*command, path))
-    (tmp_path / "other.csv").write_text("image,question,answer,confidence\nz.png,Who?,Ada,1\n")
+    (tmp_path / "other.csv").write_text("image,question,answer,confidence,how\nz.png,Who?,Ada,1,so\n")
     assert "choose another --out" in refusal(run(*command, "other.csv"))
     assert "folder that exists" in refusal(run(*command, "nowhere/a.csv"))
     assert "cannot read" in refusal(run("ask", "--csv", tmp_path / "none.csv", "--weights", folder))

@@ -146,6 +146,8 @@ def test_mistakes_cost_no_loading(page, tmp_path):
     assert "budget" in refusal(*model, "--budget", "0", cwd=tmp_path)
     assert "give stage='post', got 'pre'" in refusal(*model, "--peer", "tome", cwd=tmp_path)
     assert "fastv acts in layers" in refusal(*model, "--stage", "post", "--peer", "fastv", cwd=tmp_path)
+    both = (*model, "--stage", "post", "--peer", "tome", "--allocator", "topk")
+    assert "leave out --peer or --allocator" in refusal(*both, cwd=tmp_path)
     assert "--peer goes only with --model" in refusal(page, "what?", "--peer", "tome", cwd=tmp_path)
     assert "homunculus ask --help" in refusal(*model, "--bugdet", "9", cwd=tmp_path)
 
