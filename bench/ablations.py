@@ -8,7 +8,7 @@ they are, paying for coverage, and seeing softly while learning. What is compare
 All variants see the same pages, draw the same samples from them and are asked the same held-out questions. A reader
 learns one lesson (or none) and then to read on true regions of few tokens; a scorer learns to find; what is refined
 begins with the shipped weights, or those of --weights. Everything is kept under --out: the same command goes on where
-it stopped, and ends with a table in OUT/ablations.md.
+it stopped, and ends with a table in OUT/ablations.md. `homunculus report --training OUT/ablations.json` shows it too.
 """
 
 import argparse
@@ -27,6 +27,8 @@ from torch import nn
 
 from bench.ablation_variants import PARTS, PRESETS, Questions, Scale, Variant, variants
 from bench.timing import announce, where
+from homunculus.cli.output import write_whole
+from homunculus.eval.surroundings import surroundings
 from homunculus.model.vlm import CompactVLM
 from homunculus.model.weights import load_weights
 from homunculus.train.check import Check
@@ -150,8 +152,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     console.print(f"{name}: out of time, the same command goes on from there")
                     break
                 steps = sum(stage.settings.steps for stage in variant.stages)
-                rows.append({"variant": name, "part": variant.part, "steps": steps} | found)
-                file.write_text(json.dumps(rows, indent=1))
+                rows.append({"variant": name, "part": variant.part, "steps": steps} | found | surroundings(pool.device))
+                write_whole(file, json.dumps(rows, indent=1).encode())
                 told = f"loss {last_loss(folder, variant):.3f}" if variant.stages else "nothing to learn"
                 console.print(f"{name}: {told}, {time.monotonic() - began:.0f} s so far")
     text = f"{where(device)}\n\n{to_markdown(rows)}"

@@ -1,5 +1,6 @@
 """`homunculus report`: the page of an evaluation, from its rows."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,10 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="The rows.jsonl of `homunculus bench legibility`, for a table of it."),
     ] = None,
+    training: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The ablations.json of `python -m bench.ablations`, for tables of it."),
+    ] = None,
 ) -> None:
     """Write what was measured as one page: the decision, the predictions, every table and curve."""
     from homunculus.eval.rows import Kept
@@ -32,14 +37,17 @@ def report(
     from homunculus.report.legible import read_legibility
     from homunculus.report.page import document, to_page
     from homunculus.report.sheet import Sheet
+    from homunculus.report.trained import read_training
 
-    check_places(rows, [out, *([markdown] if markdown else [])], legibility)
+    more = {name: file for name, file in (("legibility", legibility), ("training", training)) if file is not None}
+    check_places(rows, [out, *([markdown] if markdown else [])], more.values())
     read = None if legibility is None else read_legibility(legibility)
+    trained = None if training is None else read_training(training)
     sheet = Sheet([Kept(file, process=None) for file in rows])
     shown = example_blocks(deciding_arm(sheet), weights) if examples else []
     command = f"homunculus report {' '.join(file.name for file in rows)} --out {out.name}"
-    command += "" if legibility is None else f" --legibility {legibility.name}"
-    blocks = document(sheet, shown, command, read)
+    command += "".join(f" --{name} {file.name}" for name, file in more.items())
+    blocks = document(sheet, shown, command, read, trained)
     write_whole(out, to_page(blocks).encode())
     if markdown is not None:
         write_whole(markdown, to_markdown(blocks).encode())
@@ -59,7 +67,7 @@ def example_blocks(arm: Any, weights: Path | None) -> list[Any]:
     return example_sections(arm, model, any(way.weights == own for way in arm.ways()))
 
 
-def check_places(rows: list[Path], outs: list[Path], legibility: Path | None = None) -> None:
+def check_places(rows: list[Path], outs: list[Path], more: Iterable[Path] = ()) -> None:
     """Refuse what cannot be read or written before any work is done."""
     for file in rows:
         if not file.is_file():
@@ -69,6 +77,6 @@ def check_places(rows: list[Path], outs: list[Path], legibility: Path | None = N
             raise OutputError(f"{out} is a directory: give the name of a file in it")
         if not out.parent.is_dir():
             raise OutputError(f"the folder {out.parent} does not exist: create it or write elsewhere")
-        given = [*rows, *([legibility] if legibility is not None and legibility.exists() else [])]
+        given = [*rows, *(file for file in more if file.exists())]
         if any(out.exists() and out.samefile(file) for file in given):
             raise OutputError(f"{out} is one of the files of rows and would be overwritten: choose another --out")

@@ -18,6 +18,7 @@ from homunculus.report.predictions import KEPT, LARGE, OUTCOMES, SURE, Predictio
 from homunculus.report.sheet import ARMS, BUDGET, SHORT, Arm, Sheet
 from homunculus.report.style import CSS, FRAME, SCRIPT
 from homunculus.report.tables import MARK, asked_families, budgets_table, method_sections, other_sections
+from homunculus.report.trained import training_sections
 
 MOST_NUMBERS = 9  # of a rule; the others are counted
 EQUALLY = (
@@ -31,8 +32,10 @@ def document(
     examples: Sequence[Block] = (),
     command: str = "homunculus report",
     legibility: Sequence[Row] | None = None,
+    training: Sequence[Row] | None = None,
 ) -> list[Block]:
-    """Every block of the page, in order. `legibility` are rows as `read_legibility` gives them."""
+    """Every block of the page, in order. `legibility` and `training` are rows as `read_legibility` and `read_training`
+    give them."""
     decision = decide(sheet)
     arms = [decision.arm, *(arm for arm in sheet.arms if arm.name != decision.arm.name)]  # who is asked first
     blocks: list[Block] = [
@@ -49,6 +52,7 @@ def document(
     ]
     for arm in arms:
         blocks += _ablations(arm)
+    blocks += training_sections(training)
     for arm in arms:
         blocks += other_sections(arm)
     blocks += _maps(decision.arm)
