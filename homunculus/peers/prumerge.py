@@ -22,8 +22,8 @@ from homunculus.peers.tokens import Reduced, Seen, kept, picked
 def prumerge(seen: Seen, budget: int, *, seed: int = 0, neighbours: int = 32, grid: float = 0.5) -> Reduced:
     """To each kept token those given up are added that are most like it, as much of each as it is looked at.
 
-    Attention sums to 1 over the image, so that what is added is little beside the token itself. `neighbours` is how
-    many it takes in, by the cosine of keys; several may take in the same, which then counts in parts in their mass.
+    Attention is taken as shares of the image, so that what is added is little beside the token itself. `neighbours` is
+    how many it takes in, by the cosine of keys; several may take in the same, which then counts in parts in their mass.
     `grid` is the share of the budget that the uniform grid has points for.
     """
     if neighbours < 0 or not 0 <= grid <= 1:
@@ -33,10 +33,11 @@ def prumerge(seen: Seen, budget: int, *, seed: int = 0, neighbours: int = 32, gr
     index = first_in_line(attention, points, budget).sort(1).values
     near = nearest_others(seen.keys, index, min(neighbours, count - budget))
     features = seen.features.to(torch.promote_types(seen.features.dtype, torch.float32))
-    added = (attention[:, None] * near).to(features.dtype) @ features
+    share = attention / attention.sum(1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
+    added = (share[:, None] * near).to(features.dtype) @ features
     features = (picked(features, index) + added).to(seen.features.dtype)
-    shared = near / near.sum(1, keepdim=True).clamp(min=1)
-    return kept(seen, index)._replace(features=features, mass=1.0 + shared.sum(2))
+    parts = near / near.sum(1, keepdim=True).clamp(min=1)
+    return kept(seen, index)._replace(features=features, mass=1.0 + parts.sum(2))
 
 
 def stands_out(attention: Float32[Tensor, "b n"]) -> Bool[Tensor, "b n"]:
