@@ -1,4 +1,4 @@
-"""Published reducers act on every level of a tower's features alike: what one drops all drop, and means are the same."""
+"""Published reducers act on every level of a tower's features alike: what one drops all drop, and means are equal."""
 
 import pytest
 import torch
