@@ -163,5 +163,16 @@ def test_without_accelerate_the_fix_is_named(monkeypatch):
         processes.processes(torch.device("cpu"))
 
 
+def test_more_processes_than_gpus_may_ask_but_not_train(monkeypatch):
+    """For evaluation they take the GPUs in turn; gradients need one for each."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for name, value in {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "LOCAL_RANK": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert processes.local_device() == torch.device("cuda", 0)
+    with pytest.raises(HomunculusError, match="3 processes train on 2 GPUs and each needs its own"):
+        processes.processes(processes.local_device())
+
+
 if __name__ == "__main__":
     run_all(Path(sys.argv[1]), sys.argv[2])
