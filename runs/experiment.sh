@@ -20,11 +20,13 @@ asked() { # asked LAUNCHER SUITE WORDS...: for as long as there is time
         --minutes "$((left / 60)).$((left % 60 * 10 / 60))" "$@"
 }
 
-# Answers by several processes, of which one computes while others prepare; times by one alone.
+# Answers by several processes, of which one computes while others prepare; readers are tuned by one, and times taken.
 several="python -m torch.distributed.run --nproc-per-node ${PROCESSES:-3}"
-for suite in ${SUITES:-main budgets forgiving,ablations,turns,looks}; do
-    case "$*" in
-    *--tune*) asked python "$suite" "$@" ;; # readers are tuned by one process
-    *) asked "$several" "$suite" --no-cost "$@" && asked python "$suite" --cost-seconds "${SECONDS_EACH:-8}" "$@" ;;
-    esac
+suites="main budgets forgiving,ablations,turns,looks"
+case "$*" in *--tune*) several=python suites=main ;; esac
+for suite in ${SUITES:-$suites}; do
+    asked "$several" "$suite" --no-cost "$@"
+done
+[ "$several" = python ] || for timed in ${TIMED:-main:8 budgets:3}; do # a suite and the seconds for each method
+    asked python "${timed%:*}" --cost-seconds "${timed#*:}" "$@"
 done
