@@ -6,6 +6,8 @@ forgiving   relevance that is wrong on purpose: which method forgives it?
 ablations   one dial of a method at a time
 turns       three questions on one image: one allocation kept, or a new one for each
 looks       once, three times, coarse to fine
+large       the same on images of 2048 x 2048 pixels
+unlike      images unlike those of training: `test-ood`
 tiny        a few of everything on small images, in a minute of a CPU; its numbers mean nothing
 """
 
@@ -33,7 +35,9 @@ MIXTURES = (
     "pixels",
     "uniform",
 )
-THRICE: dict[str, Any] = {"looks": 3, "threshold": None}
+THRICE: dict[str, Any] = {"looks": 3, "threshold": None}  # however sure
+LARGE = (2048, 2048)
+UNLIKE = (*FORGIVING, "peers/visionzip", "peers/cdpruner", WHOLE)
 ARMS: tuple[tuple[str, dict[str, Any]], ...] = (
     *((DEFAULT, {"foveal_share": share}) for share in (0.2, 0.3, 0.4)),
     *((DEFAULT, {"fixation_share": share}) for share in (0.0, 1.0)),  # a tree by relevance alone, by distance alone
@@ -114,11 +118,41 @@ def turns(scope: Scope) -> Iterator[Plan]:
 
 def looks(scope: Scope) -> Iterator[Plan]:
     for method in scope.methods or (DEFAULT,):
-        ways = ("concat", "best") if get_allocator(method).single_gaze else ("concat", "tree", "best")
-        for how in ({}, *(THRICE | {"combine": combine} for combine in ways)):
+        ways = combinations(method)
+        for how in ({}, *(THRICE | {"combine": combine} for combine in ways), *until_sure(method)):
             yield from scope.plans(scope.few, method, how)
-        yield from scope.plans(scope.few, method, {"progressive": True, "threshold": None})
+        if is_nested(method):
+            yield from scope.plans(scope.few, method, {"progressive": True, "threshold": None})
         yield from scope.plans(scope.few, method, budget=3 * scope.budget)
+
+
+def combinations(method: str) -> tuple[str, ...]:
+    """How several looks of a method may be combined, the usual way first."""
+    return ("concat", "best") if get_allocator(method).single_gaze else ("tree", "concat", "best")
+
+
+def until_sure(method: str) -> tuple[dict[str, Any], ...]:
+    """Looking again as `answer` does it: not where it is sure enough."""
+    thrice = {"looks": 3, "combine": combinations(method)[0]}
+    return (thrice, {"progressive": True}) if is_nested(method) else (thrice,)
+
+
+def is_nested(method: str) -> bool:
+    """Whether a larger budget only refines what a smaller one shows, as coarse to fine needs it."""
+    return "depth" in get_allocator(method).options()
+
+
+def large(scope: Scope) -> Iterator[Plan]:
+    wide = replace(scope, size=LARGE)
+    for method in wide.methods or (DEFAULT,):
+        for how in ({}, THRICE | {"combine": combinations(method)[0]}, *until_sure(method)):
+            yield from wide.plans(max(2, wide.few // 2), method, how)
+
+
+def unlike(scope: Scope) -> Iterator[Plan]:
+    other = replace(scope, split="test-ood")
+    for method in other.methods or UNLIKE:
+        yield from other.plans(other.few, method)
 
 
 def tiny(scope: Scope) -> Iterator[Plan]:
@@ -140,6 +174,8 @@ SUITES: dict[str, Callable[[Scope], Iterator[Plan]]] = {
     "ablations": ablations,
     "turns": turns,
     "looks": looks,
+    "large": large,
+    "unlike": unlike,
     "tiny": tiny,
 }
 

@@ -12,25 +12,23 @@ import numpy as np
 import pytest
 import torch
 
-from homunculus.allocation import DEFAULT, coverage
+from homunculus.allocation import coverage
 from homunculus.data import make
 from homunculus.errors import OutputError
 from homunculus.eval import answers, running
 from homunculus.eval.answers import Chunk, answered
 from homunculus.eval.drawing import EACH, Ahead, Drawn
-from homunculus.eval.plans import Plan, method_names, own_budget, weights_key
+from homunculus.eval.plans import Plan, method_names, weights_key
 from homunculus.eval.relevances import told_region
 from homunculus.eval.rows import Kept
 from homunculus.eval.running import chunk_size, evaluate, in_order, lots_of, own_memory, run, together
-from homunculus.eval.suites import ARMS, SUITES, Scope, plans_of
+from homunculus.eval.suites import Scope, plans_of
 from homunculus.eval.summary import time_taken
 from homunculus.eval.surroundings import sharing
 from homunculus.model.answer import answer
-from homunculus.model.config import tiny
 from homunculus.model.looking import LearnedRelevance
-from homunculus.model.vlm import CompactVLM, look
+from homunculus.model.vlm import look
 from homunculus.peers.compact import every_leaf
-from homunculus.peers.reading import read_with
 from tests.experiment.conftest import SMALL
 
 
@@ -265,17 +263,6 @@ def test_what_the_file_knows_beside_answers(tmp_path):
     assert again.costs == kept.costs and len(file.read_text().splitlines()) == 2
 
 
-@pytest.mark.parametrize("name", SUITES)
-def test_suites_ask_every_family_alike(name):
-    plans = plans_of([name], Scope())
-    families = {
-        family: {plan.mark("") for plan in plans if plan.family == family} for family in ("scenes", "scene-text")
-    }
-    assert len(families["scenes"]) == len(families["scene-text"]) > 1
-    some = plans_of([name], Scope(methods=("topk",)))
-    assert {plan.method for plan in some} <= {"topk", "foveated-pyramid", "whole"}
-
-
 def test_what_has_several_names_is_asked_once(model, tmp_path):
     """hit-100 and moved-0 are the true region: one mark, one plan of a suite, one row for each question."""
     plans = [Plan("scenes", questions=4, budget=32, relevance=own, **SMALL) for own in ("hit-100", "true", "moved-0")]
@@ -288,38 +275,6 @@ def test_what_has_several_names_is_asked_once(model, tmp_path):
     boxes, size = [(10.0, 20.0, 60.5, 33.0)], (256, 256)
     truth = told_region("true", "scenes/val/0#0", boxes, size)
     assert all(told_region(own, "scenes/val/0#0", boxes, size).equal(truth) for own in ("hit-100", "moved-0"))
-
-
-def test_suites_repeat_nothing_and_ask_the_most():
-    everything = plans_of(list(SUITES)[:-1], Scope())
-    assert len({plan.mark("") for plan in everything}) == len(everything)
-    most = {}
-    for name in list(SUITES)[:-1]:
-        for plan in SUITES[name](Scope()):
-            most[plan.mark("")] = max(plan.questions, most.get(plan.mark(""), 0))
-    assert {plan.mark(""): plan.questions for plan in everything} == most
-    default = [
-        plan.relevance for plan in plans_of(["forgiving"], Scope(families=("scenes",))) if plan.method == DEFAULT
-    ]
-    assert sorted(default) == sorted(
-        ["true", *(f"hit-{rate}" for rate in (90, 70, 50, 30)), *(f"moved-{leaves}" for leaves in (1, 2, 4, 8))]
-    )
-
-
-def test_the_main_table_has_every_method_at_the_budget():
-    plans = plans_of(["main"], Scope())
-    every = set(method_names()) - {"peers/whole"}  # which is whole
-    assert {plan.method for plan in plans} == every and {plan.budget for plan in plans} == {273, None}
-    assert all(plan.questions == 2000 for plan in plans) and len(plans) == 3 * len(every)
-    assert {plan.method for plan in plans if plan.budget is None} == {
-        "whole",
-        "peers/fastv",
-        "peers/pyramiddrop",
-        "peers/sparsevlm",
-        "peers/dyrate",
-        "peers/variable",
-        "peers/combined",
-    }
 
 
 def test_coverage_is_measured_for_the_first(model, asked, monkeypatch):
@@ -374,15 +329,3 @@ def test_whole_is_every_leaf(size):
     cells = look(images, torch.ones(1, 8, 8), budget, allocator).allocation
     assert cells.levels.abs().max() < 0.2 and cells.budget == every_leaf(images)[0].shape[1]
     assert coverage(cells).union.item() == pytest.approx(1)
-
-
-@pytest.mark.parametrize(("method", "options"), ARMS, ids=str)
-def test_an_arm_of_the_ablations_has_options_that_its_method_takes(method, options):
-    images = torch.rand(1, 3, 1024, 1024, generator=torch.Generator().manual_seed(0))
-    density = torch.rand(1, 64, 64, generator=torch.Generator().manual_seed(1)) ** 8
-    if method.startswith("peers/"):
-        budget = own_budget(method, 20)
-        read = read_with(CompactVLM(tiny()), method[6:], images[..., :96, :96], ["Who?"], budget, longest=2, **options)
-        assert read.written.letters.shape == (1, 2)
-    else:
-        assert look(images, density, 273, method, **options).allocation.budget == 273
