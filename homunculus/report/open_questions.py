@@ -108,6 +108,8 @@ def right_budget(arm: Arm) -> Answered:
         return Answered(question, NOT_MEASURED)
     most = arm.find(OURS, budget=budgets[-1])
     pairs = {tokens: arm.find(OURS, budget=tokens).against(most) for tokens in budgets[:-1]}
+    if None in pairs.values():  # too few questions in common
+        return Answered(question, NOT_MEASURED)
     enough = next((tokens for tokens, pair in pairs.items() if pair and pair.difference >= -1), budgets[-1])
     curve = ", ".join(
         f"{tokens}: {number(100 * (arm.find(OURS, budget=tokens).average('exact') or 0))}" for tokens in budgets

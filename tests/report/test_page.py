@@ -233,6 +233,9 @@ def test_open_questions_answer_or_say_not_measured(full, tmp_path):
     assert said["Do semantic boundaries matter?"].startswith("No")
     alone = sheet(tmp_path / "rows.jsonl", lines({"topk": (70, 70, 70)}, questions=8)).arms[0]
     assert {one.sentence for one in open_questions(alone)} == {NOT_MEASURED}
+    every = [lines({"foveated-pyramid": (50, 50, 50)}, questions=4, budget=tokens) for tokens in (64, 273, 1024)]
+    few = sheet(tmp_path / "few.jsonl", *every).arms[0]  # one image of each family, of which nothing can be paired
+    assert {one.sentence for one in open_questions(few)} == {NOT_MEASURED}
 
 
 def test_accuracy_by_place_counts_every_question(full):
