@@ -146,7 +146,7 @@ def answered(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int])
         said = answer(model, chunk.images_of(places), [one.question.text for one in asked], batch=len(asked), **how)
     assert isinstance(said, list)  # as several images were given
     densities = torch.stack([own.looks[0].density for own in said]).cpu() if hears_drafts else None
-    centres = torch.stack([densest(own.allocation)[0] for own in said]).tolist()
+    centres = densest([own.allocation for own in said])
     by_key = {one.key: own for one, own in zip(asked, said, strict=True)}
     first = {one.of_image: one.key for one in asked if one.key.endswith("#0")}
     rows = []
@@ -224,9 +224,10 @@ def _answered_together(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequ
         ids = question_ids(model, [one.question.text for one in asked])
         written = model.decoder.write(remember_padded(model, padded_cells(images, cells)), ids, longest)
     rows = []
-    for i, one, (text, told), own in zip(places, asked, words_of(model, written), cells, strict=True):
+    said = zip(places, asked, words_of(model, written), cells, densest(cells), strict=True)
+    for i, one, (text, told), own, centre in said:
         looked = chunk.grounded(plan, i)
-        looked["cell"] = found(densest(own)[0].tolist(), one.question.boxes, own.leaf)
+        looked["cell"] = found(centre, one.question.boxes, own.leaf)
         if question_number(one.key) < COVERED:
             looked |= shown(own)
         rows.append(_row(one, text, told | {"tokens": own.budget} | looked, chunk.size))

@@ -66,17 +66,27 @@ def inside(place: tuple[float, float], box: Box) -> bool:
     return box[0] <= place[0] < box[2] and box[1] <= place[1] < box[3]
 
 
-def densest(allocation: Allocation) -> Tensor:
-    """The centre of the cell of each image that relevance is densest in; of equal ones the first.
+def densest(allocations: Sequence[Allocation]) -> list[list[float]]:
+    """The centre of the cell that relevance is densest in, for allocations of an image each; of equal ones the first.
 
     >>> import homunculus
     >>> density = torch.ones(16, 16); density[3, 5] = 100.0
-    >>> densest(homunculus.allocate(density, 64)).tolist()
-    [[88.0, 56.0]]
+    >>> densest([homunculus.allocate(density, 64), homunculus.allocate(density, 100)])
+    [[88.0, 56.0], [88.0, 56.0]]
     """
-    density = (allocation.scores / 4**allocation.levels).masked_fill(allocation.is_context, -1)
-    best = density.argmax(1)[:, None, None].expand(-1, -1, 2)  # gathered, as a list of rows would wait for the device
-    return allocation.centers.gather(1, best)[:, 0]
+    by_count: dict[int, list[int]] = {}  # those of as many cells are one batch: the device is asked once for it
+    for place, allocation in enumerate(allocations):
+        by_count.setdefault(allocation.budget, []).append(place)
+    centers: dict[int, list[float]] = {}
+    for places in by_count.values():
+        scores, levels, is_context, center = (
+            torch.cat([getattr(allocations[i], name) for i in places])
+            for name in ("scores", "levels", "is_context", "centers")
+        )
+        best = (scores / 4**levels).masked_fill(is_context, -1).argmax(1)
+        chosen = center.gather(1, best[:, None, None].expand(-1, -1, 2))[:, 0]
+        centers |= zip(places, chosen.tolist(), strict=True)
+    return [centers[i] for i in range(len(allocations))]
 
 
 def found(place: Sequence[float], boxes: Sequence[Box], leaf: float) -> float:

@@ -126,14 +126,14 @@ def answer(
     images = load_images(image)
     questions = check_questions(model, one_each(question, len(images)))
     sizes = [(one.shape[2], one.shape[1]) for one in images]
-    points = as_fixations([] if fixation is None else fixation, sizes)
+    points = None if fixation is None else as_fixations(fixation, sizes)
     if calibration is None:
         calibration = getattr(model, "calibration", BELIEVED)
     found: dict[int, Answer] = {}
     for group in (every[i : i + batch] for every in alike(images) for i in range(0, len(every), batch)):
         own = select(relevance, group, len(images))
         reader = Reader(model, [questions[i] for i in group], own, longest, calibration)
-        named = stack_fixations([points[i] for i in group])
+        named = None if points is None else stack_fixations([points[i] for i in group])
         fixations = None if named is None else named.to(model.device)
         how: dict[str, Any] = {"allocator": allocator, "fixations": fixations, "threshold": threshold} | options
         pixels = torch.stack([images[i] for i in group]).to(model.device)

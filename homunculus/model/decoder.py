@@ -20,6 +20,8 @@ from homunculus.model.encoder import Cells
 from homunculus.model.rotary import POSITIONS, Turns, turns
 from homunculus.model.tokenizer import BOS, EOS, FIRST_PIECE, PAD
 
+WAITS = 8  # letters written before it is asked which answers have ended, which waits for the device
+
 
 class Layer(nn.Module):
     """One layer of the decoder."""
@@ -121,34 +123,49 @@ class Decoder(nn.Module):
     def write(
         self, memory: Memory, question: Int64[Tensor, "b q"], longest: int = 160, forget: Forget | None = None
     ) -> Written:
-        """The likeliest letter each time, until all answers have ended. `forget` may drop features on the way."""
+        """The likeliest letter each time, until all answers have ended. `forget` may drop features on the way.
+
+        Most answers are short and a few are long: those that have ended leave the batch once they are half of it.
+        """
         batch, asked = question.shape
         begun = F.pad(question, (0, 1), value=BOS)
         hidden, kept = self._read(begun, asked, memory)
         logits = self._logits(hidden[:, -1])
         is_text = F.pad(question != PAD, (0, 1), value=True)
-        sees = is_text[:, None, None]  # [b, 1, 1, q + 1]
         times = is_text.sum(1, keepdim=True) + torch.arange(1, longest + 1, device=question.device)
         ahead = text_turns(times, self.embedding.embedding_dim // self.heads)
-        ended = torch.zeros(batch, dtype=torch.bool, device=question.device)
-        letters, chances = [], []
+        going = torch.arange(batch, device=question.device)  # the answers that are still written
+        ended = torch.zeros_like(going, dtype=torch.bool)
+        sees, real = is_text[:, None, None], memory.real  # [b, 1, 1, q + 1]
+        letters = question.new_full((batch, longest), PAD)
+        chances = torch.ones(batch, longest, device=question.device)
         for step in range(longest):
             chance, letter = logits.float().softmax(-1).max(-1)
-            letters.append(letter.masked_fill(ended, PAD))
-            chances.append(chance.masked_fill(ended, 1.0))
+            letters[going, step] = letter.masked_fill(ended, PAD)
+            chances[going, step] = chance.masked_fill(ended, 1.0)
             ended = ended | (letter == EOS)
-            if len(letters) == longest or (len(letters) % 8 == 0 and bool(ended.all())):  # waits for the device
+            count = step + 1
+            if count == longest:
                 break
+            if count % WAITS == 0:
+                left = (~ended).nonzero()[:, 0]  # waits for the device
+                if not len(left):
+                    break
+                if len(left) <= len(going) // 2:
+                    going, ended, letter, sees = (part[left] for part in (going, ended, letter, sees))
+                    ahead = Turns(*(part[left] for part in ahead))
+                    kept = [(key[left], value[left]) for key, value in kept]
+                    real = None if real is None else real[left]
             sees = F.pad(sees, (0, 1), value=True)
             where = Turns(*(part[:, :, step : step + 1] for part in ahead))
             x = self.embedding(letter)[:, None]
             for number, layer in enumerate(self.layers):
                 if forget is not None:
-                    kept[number] = forget(len(letters), number, x, where, kept[number], sees)
+                    kept[number] = forget(count, number, x, where, kept[number], sees)
                 shown = kept[number][0].shape[2] + 1 - sees.shape[3]
-                x, kept[number] = layer(x, where, kept[number], beside(shown, sees, memory.real))
+                x, kept[number] = layer(x, where, kept[number], beside(shown, sees, real))
             logits = self._logits(x[:, -1])
-        return Written(torch.stack(letters, dim=1), torch.stack(chances, dim=1))
+        return Written(letters[:, :count], chances[:, :count])
 
 
 def sight(text: Int64[Tensor, "b t"], asked: int) -> tuple[Int64[Tensor, "b t"], Bool[Tensor, "b 1 t t"]]:

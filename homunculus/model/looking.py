@@ -148,6 +148,7 @@ def saccades(
         if k == 0:
             gaze = first_fixations(fixations, peak(density, size))
         else:
+            shown = torch.minimum(shown, shown_level(allocation))  # by any look so far
             fills_gaps = 1 < k == n - 1
             open_to = torch.ones_like(density) if fills_gaps else torch.special.entr(view.relevance)
             left = left_to_see(replace(view, density=open_to), shown)
@@ -157,7 +158,6 @@ def saccades(
                 view = replace(view, density=left)
         here = gaze if k == 0 or combine == "tree" else gaze[:, -1:]
         allocation = observer.allocate(replace(view, fixations=here))
-        shown = torch.minimum(shown, shown_level(allocation))  # by any look so far
         memories = [*(memories if combine == "concat" else []), model.see(observer.tokens(allocation))]
         said = reader.read(side_by_side(memories), range(len(images)))
         cells = one_by_one(allocation)

@@ -203,6 +203,44 @@ def test_after_the_end_comes_padding():
     assert torch.allclose(written.confidence, written.probabilities.prod(1), rtol=1e-4)
 
 
+class Restless(Decoder):
+    """Ends answers at letters of its own choosing, soon or late, and remembers how many it was writing at each."""
+
+    def __init__(self):
+        super().__init__(tiny())
+        self.batches = []
+
+    def _logits(self, hidden):
+        self.batches.append(len(hidden))
+        logits = super()._logits(hidden)
+        ends = hidden[..., :1] > 0.8  # follows from what the answer is about and from what was written
+        return torch.where(ends & (torch.arange(logits.shape[-1]) == EOS), 100.0, logits)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_answers_that_have_ended_leave_the_batch_and_nothing_else_changes(padded):
+    torch.manual_seed(3)
+    decoder = Restless()
+    for layer in decoder.layers:
+        layer.attention.out.weight.data *= 8
+        layer.mlp[2].weight.data *= 8
+    memory, asked = decoder.remember(*pictures(24)), questions(*(f"Who is number {i}?" for i in range(24)))
+    if padded:
+        memory = memory._replace(real=torch.arange(20) < torch.randint(5, 21, (24, 1)))
+    written = decoder.write(memory, asked, longest=60)
+    lengths = (written.letters != PAD).sum(1)
+    assert lengths.min() <= 8 and lengths.max() > 24
+    sizes = decoder.batches.copy()
+    assert sizes[0] == 24 and sizes[-1] <= 12 and sizes == sorted(sizes, reverse=True)
+    for i in range(24):
+        own = one(memory, i)._replace(real=None if memory.real is None else memory.real[i : i + 1])
+        alone = decoder.write(own, asked[i : i + 1], longest=60)
+        count = min(alone.letters.shape[1], written.letters.shape[1])
+        assert torch.equal(alone.letters[0, :count], written.letters[i, :count])
+        assert (written.letters[i, count:] == PAD).all() and (alone.letters[0, count:] == PAD).all()
+        assert close(alone.confidence[0], written.confidence[i], 1e-4)
+
+
 @pytest.mark.parametrize("longest", [1, 7, 8, 9, 20])
 def test_writing_stops_at_the_longest(longest):
     written = Scripted(([80], [81], [EOS])).write(Decoder(tiny()).remember(*pictures()), questions(), longest=longest)

@@ -288,7 +288,7 @@ def test_kill_nine_at_five_moments_changes_nothing(tmp_path):
     assert run(tmp_path / "unbroken") == 0
     for steps in sorted(moments.sample(range(2 * STEPS - 5), KILLS)):
         assert run(tmp_path / "broken", killed_after=steps) == -signal.SIGKILL, "it was to be killed in the midst"
-        assert steps <= steps_in(tmp_path / "broken") < 2 * STEPS
+        assert steps_in(tmp_path / "broken") < 2 * STEPS  # fewer than there were, if killed while it began anew
     assert run(tmp_path / "broken") == 0
     assert len(losses(tmp_path / "broken")) == 2 * STEPS
     assert losses(tmp_path / "broken") == losses(tmp_path / "unbroken")
