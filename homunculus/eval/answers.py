@@ -36,25 +36,41 @@ from homunculus.relevance import relevance as relevance_of
 COVERED = 64
 SEGMENTED = "atlas"  # is given segments, found when the image was drawn
 HELD = 2  # encodings of all leaves that are kept, such as one that was told and one that was not
-Densities = dict[tuple[Any, ...], Tensor]  # by relevance, precision, size and the questions
 
 AT_ONCE = 1 << 24  # pixels that the scorer looks at, or leaves * LEAF**2 that are encoded, together
 
 
-class Chunk:
-    """Questions that are asked in many ways: images, densities and encodings are made once for all of them."""
+class Shared:
+    """What models with the same scorer can take from each other: where to look, and how well that is known. By
+    relevance, precision, size and the questions."""
 
-    def __init__(self, model: CompactVLM, asked: Sequence[Asked], size: Size, shared: Densities | None = None) -> None:
-        self.model, self.asked, self.size = model, asked, size
+    def __init__(self) -> None:
+        self.densities: dict[tuple[Any, ...], Float64[Tensor, "n gh gw"]] = {}
+        self.grounded: dict[tuple[Any, ...], list[dict[str, float | None]]] = {}
+
+
+class Chunk:
+    """Questions that are asked in many ways: images, densities and encodings are made once for all of them. Encodings
+    say how much leaves are looked at, which takes longer than encoding them, unless nobody will ask (`attention`)."""
+
+    def __init__(
+        self,
+        model: CompactVLM,
+        asked: Sequence[Asked],
+        size: Size,
+        shared: Shared | None = None,
+        *,
+        attention: bool = True,
+    ) -> None:
+        self.model, self.asked, self.size, self.attention = model, asked, size, attention
         names = list(dict.fromkeys(one.of_image for one in asked))
         place = {name: i for i, name in enumerate(names)}
         self.which = [place[one.of_image] for one in asked]  # the image of each question
         first = {one.of_image: one.image for one in reversed(asked)}
         self.images = torch.stack([first[name] for name in names]).to(model.device)
         self.grid = -(-size[0] // LEAF), -(-size[1] // LEAF)
-        self._densities: Densities = {} if shared is None else shared
+        self._shared = Shared() if shared is None else shared
         self._seen: dict[tuple[str, str | None], Seen] = {}  # by precision, and the relevance that was told
-        self._grounded: dict[tuple[str, str], list[dict[str, float | None]]] = {}  # by relevance and precision
 
     def images_of(self, places: Sequence[int]) -> Shaped[Tensor, "b 3 h w"]:
         """The image of each of these questions."""
@@ -62,19 +78,23 @@ class Chunk:
 
     def density(self, plan: Plan) -> Float64[Tensor, "n gh gw"]:
         """Where a plan says to look, for every question."""
-        name = plan.relevance, plan.dtype, self.size, *(one.key for one in self.asked)
-        if name not in self._densities:
+        name, densities = self._name(plan), self._shared.densities
+        if name not in densities:
             parts = [(self._map(source, plan.dtype), weight) for source, weight in mixture_of(plan.relevance)]
-            self._densities[name] = normalise(sum(weight * normalise(one) for one, weight in parts))  # type: ignore[arg-type]
-        return self._densities[name]
+            densities[name] = normalise(sum(weight * normalise(one) for one, weight in parts))  # type: ignore[arg-type]
+        return densities[name]
+
+    def _name(self, plan: Plan) -> tuple[Any, ...]:
+        """What the density of a plan is known by."""
+        return plan.relevance, plan.dtype, self.size, *(one.key for one in self.asked)
 
     def grounded(self, plan: Plan, place: int) -> dict[str, float | None]:
         """How well the density of a plan knows where the answer to a question is: once, for all methods."""
-        name = plan.relevance, plan.dtype
-        if name not in self._grounded:
+        name, grounded = self._name(plan), self._shared.grounded
+        if name not in grounded:
             each = zip(self.density(plan).cpu(), self.asked, strict=True)
-            self._grounded[name] = [grounding(own, one.question.boxes, self.size) for own, one in each]
-        return dict(self._grounded[name][place])
+            grounded[name] = [grounding(own, one.question.boxes, self.size) for own, one in each]
+        return dict(grounded[name][place])
 
     def _map(self, source: str, dtype: str) -> Float64[Tensor, "n gh gw"]:
         told = [told_region(source, one.key, one.question.boxes, self.size) for one in self.asked]
@@ -116,7 +136,8 @@ class Chunk:
             for first in range(0, len(images), together):
                 own = slice(first, first + together)
                 told = None if density is None else density[own]
-                parts.append(seen_whole(self.model, self.images[images[own]], density=told))
+                leaves = self.images[images[own]]
+                parts.append(seen_whole(self.model, leaves, attention=self.attention, density=told))
         fields = zip(*parts, strict=True)
         return Seen._make(torch.cat(field) if isinstance(field[0], Tensor) else field[0] for field in fields)
 

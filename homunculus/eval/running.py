@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from homunculus.allocation import DEFAULT, get_allocator
-from homunculus.eval.answers import SEGMENTED, Chunk, Densities, answered
+from homunculus.eval.answers import SEGMENTED, Chunk, Shared, answered
 from homunculus.eval.drawing import AHEAD, EACH, Ahead, Asked, Draw, Drawn, Pictures, drawers, to_ask
 from homunculus.eval.packed import GROUP, MATES, groups_of
 from homunculus.eval.plans import Plan, weights_key
@@ -29,6 +29,7 @@ from homunculus.geometry import Size
 from homunculus.model.looking import BUDGETS
 from homunculus.model.vlm import CompactVLM
 from homunculus.peers.reading import stage_of
+from homunculus.peers.registry import get_peer
 from homunculus.peers.variable import COUNTS
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ def together(plan: Plan, device: torch.device) -> int:
         tokens, pixels = memory >> 18, memory // 64
     area = plan.size[0] * plan.size[1]
     if plan.peer is not None:
-        read = max(read_by_peer(plan.peer, area // LEAF**2, plan.told), plan.budget or 0)
+        read = max(read_by_peer(plan.peer, area // LEAF**2), plan.budget or 0)
     elif plan.how.get("progressive"):
         read = max(BUDGETS)
     else:
@@ -75,21 +76,26 @@ def own_memory(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).total_memory // sharing(device)
 
 
-def read_by_peer(peer: str, leaves: int, told: bool = True) -> int:
-    """How many tokens of an image of so many leaves a reducer holds for each question.
-
-    Where nothing is told those that act on features hold all leaves once for the questions of an image, and few of
-    them for each question.
+def read_by_peer(peer: str, leaves: int) -> int:
+    """How many tokens of an image of so many leaves a reducer holds for each question. Those that act on features are
+    given encodings that are there already, some of them at a time, and hold what they keep.
 
     >>> [read_by_peer(name, 4096) for name in ("whole", "fastv", "dyrate", "tome", "variable", "combined")]
-    [4096, 4096, 4096, 4096, 400, 400]
-    >>> read_by_peer("fastv", 4096, told=False), read_by_peer("tome", 4096, told=False)
-    (4096, 1024)
+    [4096, 4096, 4096, 1024, 400, 400]
     """
     stage = stage_of(peer)
     if stage in ("batch", "combined"):  # cells before the encoder
         return min(leaves, max(COUNTS))
-    return leaves // EACH if stage == "features" and not told else leaves
+    return leaves // EACH if stage == "features" else leaves
+
+
+def asks_for_attention(plan: Plan) -> bool:
+    """Whether a plan's reducer wants to know how much leaves are looked at.
+
+    >>> [asks_for_attention(Plan("scenes", method=name)) for name in ("topk", "peers/hired", "peers/divprune")]
+    [False, True, False]
+    """
+    return plan.peer is not None and stage_of(plan.peer) == "features" and get_peer(plan.peer).attention
 
 
 def chunk_size(size: Size, device: torch.device) -> int:
@@ -116,13 +122,13 @@ def run(
     part: tuple[int, int] = (0, 1),
     tick: Tick = lambda plan, questions: None,
     draw: Draw | None = None,
-    shared: Densities | None = None,
+    shared: Shared | None = None,
 ) -> bool:
     """Answer all that the kept rows do not have yet; False if the time, as of `time.monotonic`, was over before.
 
     `part` says which process this is and how many there are; `tick` is told of every plan how many questions are done.
-    `draw` draws the images, in place of `workers` that are ours. `shared` are densities that models with the same
-    scorer can take from each other.
+    `draw` draws the images, in place of `workers` that are ours. `shared` is what models with the same scorer can take
+    from each other.
     """
     groups: dict[Pictures, list[Plan]] = {}
     for plan in without_repeats(plans):
@@ -190,7 +196,7 @@ class Work:
         plans: Sequence[Plan],
         kept: Kept,
         part: tuple[int, int],
-        shared: Densities | None,
+        shared: Shared | None,
     ) -> None:
         self.model, self.weights, self.kept, self.part, self.shared = model, weights, kept, part, shared
         self.tasks = [Task(plan, own_questions(plan.questions, part), kept.rows[plan.mark(weights)]) for plan in plans]
@@ -254,7 +260,8 @@ class Work:
     def answer(self, numbered: Sequence[tuple[int, Asked]], until: float, tick: Tick) -> bool:
         """All plans about a chunk; False if the time was over before. The time that is noted for each has in it what
         others then find done, such as densities and encodings."""
-        chunk = Chunk(self.model, [one for _, one in numbered], self.size, self.shared)
+        asked, attention = [one for _, one in numbered], any(asks_for_attention(task.plan) for task in self.tasks)
+        chunk = Chunk(self.model, asked, self.size, self.shared, attention=attention)
         for task in self.tasks:
             wanted = [i for i, (number, _) in enumerate(numbered) if number < task.questions]
             left = [i for i in wanted if chunk.asked[i].key not in task.rows]
@@ -269,8 +276,8 @@ class Work:
                     size = min(size, len(places)) // 2
                     continue
                 del lots[:now]
-                asked, left = set(left), sorted(set(left).difference(places))
-                fresh = [row for i, row in zip(places, rows, strict=True) if i in asked]
+                wanting, left = set(left), sorted(set(left).difference(places))
+                fresh = [row for i, row in zip(places, rows, strict=True) if i in wanting]
                 self.kept.add(task.plan, self.weights, fresh)
                 tick(task.plan, len(fresh))
             if missing > len(left):

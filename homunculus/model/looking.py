@@ -148,7 +148,6 @@ def saccades(
         if k == 0:
             gaze = first_fixations(fixations, peak(density, size))
         else:
-            shown = torch.minimum(shown, shown_level(allocation))  # by any look so far
             fills_gaps = 1 < k == n - 1
             open_to = torch.ones_like(density) if fills_gaps else torch.special.entr(view.relevance)
             left = left_to_see(replace(view, density=open_to), shown)
@@ -164,8 +163,9 @@ def saccades(
         looks = {i: Look(*said[i], cells[i], view.relevance[i], gaze[i]) for i in going}
         yield looks
         going = unsure_of(looks, threshold)
-        if not going:
+        if not going or k + 1 == n:
             return
+        shown = torch.minimum(shown, shown_level(allocation))  # by any look so far
         asked = [f"{question} {draft}".strip() for question, (draft, *_) in zip(reader.questions, said, strict=True)]
 
 

@@ -27,8 +27,10 @@ from homunculus.peers import combined, dyrate, variable
 from homunculus.peers.compact import on_grid, remember_tokens, seen_whole
 from homunculus.peers.layers import LAYER_PEERS, least_mean, remember_reduced
 from homunculus.peers.registry import get_peer, peers
-from homunculus.peers.tokens import Known, Seen, of_images
+from homunculus.peers.tokens import Known, Reduced, Seen, in_parts, of_images
 
+# Tokens that are reduced at a time: of 64 images of 1024 x 1024 pixels, 17 GB where all are compared; elsewhere of 4.
+TOGETHER = {"cuda": 1 << 18}
 ALL_LEAVES = ("none", "features", "layers", "decoding")  # stages of peers that every leaf is encoded for
 
 
@@ -109,15 +111,19 @@ def _whole(task: Task) -> PeerRead:
 
 
 def _features(name: str, task: Task, **options: Any) -> PeerRead:
-    peer = get_peer(name)
-    density = task.heard
+    peer, seed = get_peer(name), options.pop("seed", 0)
+    density, tokens = task.heard, TOGETHER.get(task.model.device.type, 1 << 14)
+
+    def reduce(part: Seen, own: slice) -> Reduced:
+        return peer(part, task.budget, seed=seed[own] if isinstance(seed, Tensor) else seed, **options)
+
     if peer.query:
         seen, density = task.seen(peer.attention), task.density
         seen = seen._replace(relevance=on_grid(density, seen.grid))
-        reduced = peer(seen, task.budget, **options)
+        reduced = in_parts(reduce, seen, tokens)
     else:
         seen = task.seen_once(peer.attention)
-        reduced = task.for_each(peer(seen, task.budget, **options))
+        reduced = task.for_each(in_parts(reduce, seen, tokens))
     memory = remember_tokens(task.model, reduced.features, reduced.places)
     written = task.model.decoder.write(memory, task.question, task.longest)
     return PeerRead(written, density, reduced.features.shape[1], reduced.mass.sum(1) / seen.features.shape[1])

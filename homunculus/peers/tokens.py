@@ -4,6 +4,7 @@ It acts on the tokens of a whole image at full resolution, after a vision encode
 matter to it. It keeps exactly as many as it is told to. Tokens that are merged say for how many they stand.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -108,6 +109,24 @@ def of_images(own: Known, which: Int64[Tensor, "k"]) -> Known:
     [[2.0, 3.0], [2.0, 3.0], [0.0, 1.0]]
     """
     return type(own)._make(part.index_select(0, which) if isinstance(part, Tensor) else part for part in own)
+
+
+def in_parts(reduce: Callable[[Seen, slice], Reduced], seen: Seen, tokens: int) -> Reduced:
+    """What is left of all images where no more than so many tokens, or one image, are reduced at a time: a reducer that
+    compares every token with every other takes far more memory than what it is given and what it leaves. It is told
+    which of the images they are.
+
+    >>> tokens, attention = torch.arange(8.0).view(4, 2, 1), torch.ones(4, 2)
+    >>> seen = Seen(tokens, torch.zeros(4, 2, 4), (2, 1), tokens, attention, attention)
+    >>> first = lambda part, own: kept(part, torch.zeros(len(part.features), 1, dtype=torch.int64))
+    >>> in_parts(first, seen, tokens=3).features.flatten().tolist()
+    [0.0, 2.0, 4.0, 6.0]
+    """
+    images = max(1, tokens // max(1, seen.features.shape[1]))
+    parts = [slice(first, first + images) for first in range(0, len(seen.features), images)]
+    some = (Seen._make(part[own] if isinstance(part, Tensor) else part for part in seen) for own in parts)
+    reduced = [reduce(part, own) for part, own in zip(some, parts, strict=True)]
+    return reduced[0] if len(reduced) == 1 else Reduced._make(map(torch.cat, zip(*reduced, strict=True)))
 
 
 def picked(values: Float[Tensor, "b n c"], index: Int64[Tensor, "b k"]) -> Float[Tensor, "b k c"]:

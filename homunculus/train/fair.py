@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from homunculus.errors import ModelError
-from homunculus.eval.answers import SEGMENTED, Densities
+from homunculus.eval.answers import SEGMENTED, Shared
 from homunculus.eval.drawing import Draw, drawers, remembering
 from homunculus.eval.plans import Plan, weights_key
 from homunculus.eval.rows import Kept
@@ -102,7 +102,7 @@ def run_tuned(
 ) -> bool:
     """Tune a reader for every method of the plans and ask it; False if the time was over before."""
     name, folder = weights_key(base), beside(kept)
-    densities: Densities = {}  # of the scorer, which all readers share
+    shared = Shared()  # all readers have one scorer
     segmented = any(plan.method == SEGMENTED for plan in plans)
     with ExitStack() as stack:
         drawer = remembering(stack.enter_context(drawers(workers)))
@@ -118,7 +118,7 @@ def run_tuned(
             draw: Draw = lambda pictures, index, _: drawer(pictures, index, segmented)  # noqa: E731
             model = stopped_reader(base, weights, folder)
             if model is not None:
-                if not _asked(model, own, kept, until, tick, draw, densities):
+                if not _asked(model, own, kept, until, tick, draw, shared):
                     return False
                 continue
             enough = images if tuning.seconds is not None else min(images, max(8, tuning.samples // EACH))
@@ -134,7 +134,7 @@ def run_tuned(
                 checkpoint.save(folder, model.state_dict(), {}, {"step": len(kept.models), "weights": weights})
             kept.add_model(weights, told | {"base": name})
             say(f"{own[0].method}: {json.dumps(told['tuned'])}")
-            if not _asked(model, own, kept, until, tick, draw, densities):
+            if not _asked(model, own, kept, until, tick, draw, shared):
                 return False
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -142,7 +142,7 @@ def run_tuned(
 
 
 def _asked(
-    model: CompactVLM, plans: Sequence[Plan], kept: Kept, until: float, tick: Tick, draw: Draw, shared: Densities
+    model: CompactVLM, plans: Sequence[Plan], kept: Kept, until: float, tick: Tick, draw: Draw, shared: Shared
 ) -> bool:
     model.requires_grad_(plans[0].dtype == "bfloat16")  # as autocast keeps copies of weights that ask for it
     return run(model, plans, kept, until=until, tick=tick, draw=draw, shared=shared)

@@ -9,7 +9,7 @@ from homunculus.errors import DataError
 from homunculus.eval import answers
 from homunculus.eval.answers import Chunk, answered
 from homunculus.eval.plans import Plan
-from homunculus.eval.running import together
+from homunculus.eval.running import asks_for_attention, together
 from homunculus.peers.reading import read_with
 from tests.experiment.conftest import SMALL
 
@@ -78,13 +78,25 @@ def test_what_reducers_begin_with_is_full_resolution(model, asked):
     assert any(one["logp"] != pytest.approx(other["logp"], rel=1e-3) for one, other in zip(leaves, silent, strict=True))
 
 
+@pytest.mark.parametrize("method", ["peers/divprune", "peers/hired"])
+def test_how_much_leaves_are_looked_at_is_found_out_only_for_those_who_ask(model, asked, method):
+    plan = Plan("scenes", method=method, budget=24, **SMALL)
+    wanted = asks_for_attention(plan)
+    assert wanted == (method == "peers/hired")
+    chunk = Chunk(model, asked, (256, 256), attention=wanted)
+    rows = answered(model, plan, chunk, range(6))
+    (seen,) = chunk._seen.values()
+    assert seen.attention.shape[1] == seen.early.shape[1] == (256 if wanted else 0)
+    assert [row["said"] for row in rows] == [
+        row["said"] for row in answered(model, plan, Chunk(model, asked, (256, 256)), range(6))
+    ]
+
+
 def test_reducers_are_asked_together_by_what_they_hold():
-    """All leaves are held once for the questions of an image, unless every question reads them."""
+    """What is kept of features that are there already, unless all of them are read."""
     device = torch.device("cpu")
     many = {name: together(Plan("scenes", method=f"peers/{name}", budget=None), device) for name in ("whole", "dyrate")}
     assert many == {"whole": 4, "dyrate": 4}
-    alone = {"how": {"told": False}}
-    assert together(Plan("scenes", method="peers/tome", budget=273, **alone), device) == 16
-    assert together(Plan("scenes", method="peers/tome", budget=273), device) == 4  # encoded for each question
+    assert together(Plan("scenes", method="peers/tome", budget=273), device) == 16
     assert together(Plan("scenes", method="peers/tome", budget=4096), device) == 4
     assert together(Plan("scenes", method="peers/combined", budget=None), device) == 16

@@ -68,6 +68,17 @@ def test_every_kind_is_listed():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("peer", list(peers()))
+def test_images_may_be_reduced_some_at_a_time(model, images, peer, monkeypatch):
+    options = {"seed": torch.tensor([5, 6, 7])} if peer == "random" else {}  # one for each image
+    together = read_with(model, peer, images, ASKED, 12, longest=6, **options)
+    for tokens in (LEAVES, 2 * LEAVES + 1):  # one image at a time, or two
+        monkeypatch.setattr("homunculus.peers.reading.TOGETHER", {"cpu": tokens})
+        apart = read_with(model, peer, images, ASKED, 12, longest=6, **options)
+        same(together, apart)
+        assert torch.equal(together.covered, apart.covered)
+
+
 @every
 def test_every_peer_answers(model, images, peer):
     read = read_with(model, peer, images, ASKED, budget_of(peer), longest=6, **options_of(peer))
