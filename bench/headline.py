@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--write", type=Path, help="a file with marks, to put the table into")
     options = parser.parse_args(arguments)
     try:
-        table = headline(Sheet([Kept(file, None) for file in options.rows]))
+        table = headline(Sheet([Kept(options.rows[0], None, *options.rows[1:])]))
         if options.write is None:
             print(table)
         else:

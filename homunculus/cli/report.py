@@ -43,7 +43,7 @@ def report(
     check_places(rows, [out, *([markdown] if markdown else [])], more.values())
     read = None if legibility is None else read_legibility(legibility)
     trained = None if training is None else read_training(training)
-    sheet = Sheet([Kept(file, process=None) for file in rows])
+    sheet = Sheet([Kept(rows[0], None, *rows[1:])])
     shown = example_blocks(deciding_arm(sheet), weights) if examples else []
     command = f"homunculus report {' '.join(file.name for file in rows)} --out {out.name}"
     command += "".join(f" --{name} {file.name}" for name, file in more.items())

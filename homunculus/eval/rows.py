@@ -7,23 +7,24 @@
     costs      how fast a way of asking is, and how much memory it takes
     weights    what a model was tuned for
 
-A file that ends in .gz or .xz is read as it is, for tables that are kept; only plain ones are added to. Several
-processes write a file each (`rows.jsonl`, `rows.1.jsonl`, ...), and all of them are read.
+A file that ends in .gz or .xz is read as it is, for tables that are kept (see eval/columns.py); only plain ones are
+added to. Several processes write a file each (`rows.jsonl`, `rows.1.jsonl`, ...), and all of them are read.
 """
 
+import glob
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from homunculus.errors import OutputError
+from homunculus.errors import DataError, OutputError
+from homunculus.eval.columns import FOLLOWS
 from homunculus.eval.lines import PACKED, read_rows
 from homunculus.eval.plans import Plan
 
 Row = dict[str, Any]
 
-FOLLOWS = ("anls", "vqa")  # left out of packed files where they are what `exact` is
 FACTS = ("image", "of", "question", "kind", "region", "answers", "boxes", "size")
 
 
@@ -36,6 +37,12 @@ def own_file(file: Path, process: int) -> Path:
     return file if process == 0 else file.with_name(f"{file.stem}.{process}{file.suffix}")
 
 
+def with_parts(files: Iterable[Path]) -> list[Path]:
+    """Files with those that other processes wrote beside them, each once."""
+    every = [one for file in files for one in (file, *sorted(filter(_is_part, file.parent.glob(_beside(file)))))]
+    return list({one.resolve(): one for one in every}.values())
+
+
 class Kept:
     """The rows of a file, by mark and key, and where more of them go; without a file they are only kept here.
 
@@ -46,8 +53,9 @@ class Kept:
     'How many?'
     """
 
-    def __init__(self, file: Path | None, process: int | None = 0) -> None:
-        """`process` says whose file is added to, the first's by default; with None all are only read."""
+    def __init__(self, file: Path | None, process: int | None = 0, *more: Path) -> None:
+        """`process` says whose file is added to, the first's by default; with None all are only read. What stands in
+        `more` files is read as if it stood in this one."""
         self.file = None if file is None or process is None else own_file(file, process)
         if self.file is not None and self.file.suffix in PACKED:
             raise OutputError(f"{self.file} is packed and cannot be added to: give --out a name such as rows.jsonl")
@@ -57,9 +65,7 @@ class Kept:
         self.costs: list[Row] = []
         self.spent: list[Row] = []
         self.models: dict[str, Row] = {}
-        every = (
-            [] if file is None else [file, *sorted(filter(_is_part, file.parent.glob(f"{file.stem}.*{file.suffix}")))]
-        )
+        every = with_parts(one for one in (file, *more) if one is not None)
         # What one process asked another may have asked as well, with the facts in the file of whoever came first.
         for line in sorted((line for one in every for line in read_rows(one, one == self.file)), key=_is_answer):
             self._take(line)
@@ -74,6 +80,11 @@ class Kept:
             table[line[name]] = line
         elif "mark" not in line:
             self.facts[line["key"], _size(line)] = line
+        elif line["mark"] not in self.settings:
+            raise DataError(
+                f"answers to {line['key']} are marked {line['mark']}, and no file says how they were asked: give all "
+                "files that `homunculus eval` wrote, rows.1.jsonl and the others beside rows.jsonl"
+            )
         else:
             fact = self.facts.get((line["key"], _size(self.settings[line["mark"]])), {})
             follows = {name: line["exact"] for name in FOLLOWS if "exact" in line}
@@ -119,6 +130,10 @@ class Kept:
                 ) from None
         for line in lines:
             self._take(line)
+
+
+def _beside(file: Path) -> str:
+    return f"{glob.escape(file.stem)}.*{file.suffix}"
 
 
 def _is_part(file: Path) -> bool:

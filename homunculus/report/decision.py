@@ -4,12 +4,18 @@ A rule holds, does not hold, or cannot be told because rows are missing; nothing
 where they leave room:
 
     beats by at least p     the mean difference is at least p points and its 95 % interval excludes 0
-    a loss of less than p   the mean difference is above -p points, on every family
-    within p                the mean difference is between -p and p points, on all families together
-    times as fast           questions per second against topk at the main budget; fewer tokens may make it fast
+    a loss of less than p   the whole 95 % interval is above -p points, on every family: a loss that is not shown to be
+                            smaller does not count as smaller
+    within 1 of topk        pyramid is no more than 1 point ahead, in the mean over all families; behind it is within
+    times as fast           questions per second against topk at the main budget; fewer tokens may make it fast, and a
+                            budget that was timed and is not fast enough needs no answers
     more than 1 point       over all families together
-    everything within 2     no allocator beats the better of topk and stratified by more, over all families
+    everything within 2     no allocator beats the better of topk and stratified by more, over all families; everything
+                            is every allocator that was asked in any arm
+    the best peer           of all peers that were asked in any arm
     all families together   the mean of the three: each counts equally, however many questions it was asked
+
+A decision on methods that were not tuned for, or on fewer than `FEWEST` questions of a family, is provisional.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,6 +29,7 @@ OURS, BASE = "foveated-pyramid", "topk"
 DECIDE = ("pyramid", "log-polar-rings", OURS)
 SIMPLEST = ("topk", "stratified")
 BASELINES = ("uniform", "random", "topk", "stratified")
+FEWEST = 1000  # questions of each family that a decision wants
 OUTCOMES = {True: "holds", False: "does not hold", None: "cannot be told"}
 ENOUGH = 0.05
 
@@ -57,9 +64,12 @@ class Decision(NamedTuple):
     why: str
 
     @property
-    def provisional(self) -> bool:
-        """The rules ask for methods tuned on equal samples; without such rows others speak, for now."""
-        return self.arm.name != "tuned"
+    def provisional(self) -> str | None:
+        """Why this is no last word: the rules ask for methods tuned on equal samples, and for questions enough."""
+        if self.arm.name != "tuned":
+            return "the rules ask for every method tuned on equally many samples, and there are no such rows yet"
+        fewest = min(len(self.arm.find(name, [family]).rows) for name in (*DECIDE, BASE) for family in THREE)
+        return None if fewest >= FEWEST else f"a method that decides was asked {fewest} questions of a family so far"
 
     @property
     def word(self) -> str:
@@ -115,30 +125,25 @@ def beats(first: Found, second: Found, at_least: float, more: bool = False) -> C
 
 
 def loses_less(first: Found, second: Found, than: float) -> Claim:
-    """A loss smaller than so many points; a gain is one."""
+    """A loss that is surely smaller than so many points; a gain is one."""
+    pair, claim = _pair(first, second)
+    return claim if pair is None else claim._replace(holds=pair.low > -than)
+
+
+def no_further_ahead(first: Found, second: Found, than: float) -> Claim:
+    """Ahead by no more than so many points in the mean, or behind; where the interval goes beyond, that is said."""
     pair, claim = _pair(first, second)
     if pair is None:
         return claim
-    return _sure(claim._replace(holds=pair.difference > -than), pair.low <= -than < pair.difference)
-
-
-def within(first: Found, second: Found, bound: float) -> Claim:
-    pair, claim = _pair(first, second)
-    if pair is None:
-        return claim
-    inside = abs(pair.difference) <= bound
-    return _sure(claim._replace(holds=inside), inside and max(-pair.low, pair.high) > bound)
-
-
-def _sure(claim: Claim, reaches: bool) -> Claim:
-    """Closeness is read from the mean; where the interval goes beyond the bound, that is said."""
-    return claim._replace(numbers=(f"{claim.numbers[0]} (the interval reaches beyond)",)) if reaches else claim
+    holds = pair.difference <= than
+    unsure = " (the interval reaches beyond)" if holds and pair.high > than else ""
+    return Claim(holds, (claim.numbers[0] + unsure,))
 
 
 def _pair(first: Found, second: Found) -> tuple[Paired | None, Claim]:
     pair = first.against(second) if first and second else None
     if pair is not None:
-        text = f"{first.on}: {first.name} − {second.name} = {points(pair)}"
+        text = f"{first.on}: {first.name} − {second.name} = {points(pair)}, {pair.questions} questions"
         return pair, Claim(None, (text,))
     lacking = tuple(found.label for found in (first, second) if not found)
     return None, Claim(None, (), lacking or (f"questions asked of both {first.label} and {second.label}",))
@@ -155,8 +160,9 @@ def faster(arm: Arm, method: str, budget: int, than: str, times: float) -> Claim
 
 
 def faster_without_loss(arm: Arm, method: str, times: float, loss: float) -> Claim:
-    """At some budget no larger than the main one: so many times as fast as topk, losing less than so much anywhere."""
-    budgets = [tokens for tokens in arm.budgets(method) if tokens < arm.sheet.budget]
+    """At some smaller budget than the main one: so many times as fast as topk, losing less than so much anywhere."""
+    known = sorted({*arm.budgets(method), *arm.timed_budgets(method)})
+    budgets = [tokens for tokens in known if tokens < arm.sheet.budget]
     if not budgets:
         return Claim(None, (), (f"`{method}` with fewer than {arm.sheet.budget} tokens",))
     return any_of(
@@ -198,7 +204,8 @@ def _up_to_main(arm: Arm) -> list[int]:
 
 
 def _tier_3_at(arm: Arm, tokens: int) -> Claim:
-    claims = []
+    claims = [Claim(None, (), tuple(f"`{name}`" for name in arm.expected(Arm.peers) if name not in arm.peers()))]
+    claims = claims if claims[0].missing else []
     for family, least in zip(THREE, (7, 5, 5), strict=True):
         ours = arm.find(OURS, [family], budget=tokens)
         peer = best_peer(arm, family)
@@ -215,7 +222,7 @@ def best_peer(arm: Arm, family: str) -> Found | None:
 
 
 def multi_scale_fails(arm: Arm) -> Claim:
-    close = within(arm.find("pyramid"), arm.find(BASE), 1)
+    close = no_further_ahead(arm.find("pyramid"), arm.find(BASE), 1)
     return all_of([close, not_(faster_without_loss(arm, "pyramid", 2, 1))])
 
 
@@ -234,8 +241,8 @@ def simplest_wins(arm: Arm) -> Claim:
     simple = simplest(arm)
     if simple is None:
         return Claim(None, (), tuple(arm.find(name).label for name in SIMPLEST if not arm.find(name)))
-    others = [arm.find(name) for name in arm.allocators() if name not in SIMPLEST]
-    others += [arm.find(name) for name in DECIDE if name not in arm.allocators()]
+    names = dict.fromkeys([*arm.expected(Arm.allocators), *DECIDE])
+    others = [arm.find(name) for name in names if name not in SIMPLEST]
     rivals = [one for one in others if one]
     p_values = corrected(arm, base=simple.method)
     claims = [not_(_for_sure(beats(one, simple, 2, more=True), p_values.get(one.method))) for one in rivals]

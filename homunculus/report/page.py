@@ -83,11 +83,8 @@ def _lead(sheet: Sheet) -> str:
 
 def _headline(decision: Decision) -> list[str]:
     lines = []
-    if decision.provisional:
-        lines.append(
-            "**Provisional.** The rules ask for every method tuned on equally many samples, and there are no such rows "
-            f"yet: what follows is {ARMS[decision.arm.name]}."
-        )
+    if why := decision.provisional:
+        lines.append(f"**Provisional.** {why[0].upper()}{why[1:]}: what follows is {ARMS[decision.arm.name]}.")
     tiers = [f"{verdict.name} {verdict.outcome}" for verdict in decision.verdicts[:3]]
     lines.append(f"By the rules fixed beforehand: {'; '.join(tiers)}.")
     if decision.go is None:
@@ -270,8 +267,8 @@ def _measured(sheet: Sheet, command: str) -> list[Block]:
         ],
     ]
     if sheet.elsewhere:
-        text = f"{_grouped(sheet.elsewhere)} answers, of weights tuned for another method or of another model"
-        lines.append(["left out", text])
+        text = "of weights tuned for another method, from another model or for another amount, or in another precision"
+        lines.append(["left out", f"{_grouped(sheet.elsewhere)} answers, {text}"])
     return [Heading("How it was measured"), Table(["what", "how"], lines, prose=True)]
 
 

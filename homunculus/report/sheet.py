@@ -6,14 +6,16 @@ Every way of asking belongs to one arm, and arms are never mixed:
     seconds     weights fine-tuned for the method, all methods for equally many seconds
     zero-shot   the weights that all methods share
 
-A page has one main way of asking (budget, size of image, precision); what is not named is as in it. Relevance has one
-name here as well: `hit-100` and `moved-0` are `true`, and are found under either. Where several weights would fit,
-those tuned at the asked budget come first, then those with the most rows, then the latest.
+All of an arm comes from one model, tuned for one amount: the zero-shot model with the most answers, the readers that
+were tuned from it, and of these the amount with the most answers. A page has one main way of asking (budget, size of
+image, precision); what is not named is as in it, and answers in another precision are left out. Relevance has one name
+here as well: `hit-100` and `moved-0` are `true`, and are found under either. Where several weights would fit, those
+tuned at the asked budget come first, then those with the most rows, then the latest.
 """
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +96,7 @@ class Sheet:
             for mark, own in one.rows.items():
                 rows[mark] |= own
         self.ways: dict[Way, dict[str, Row]] = {}
-        self.elsewhere = 0  # answers of weights tuned for another method, or of another model than the shared one
+        self.elsewhere = 0  # answers of weights tuned for another method, from another model, otherwise, or less exact
         for mark, about in settings.items():
             arm = arm_of(about["method"], self.models.get(about["weights"], {}).get("tuned"))
             self.elsewhere += len(rows[mark]) if arm is None else 0
@@ -107,17 +109,37 @@ class Sheet:
             )
         self.budget = BUDGET if any(way.budget == BUDGET for way in self.ways) else self._most("budget")
         self.size, self.dtype = self._most("size"), self._most("dtype")
+        for arm in ARMS:
+            self._keep(arm, lambda way: way.dtype, self.dtype)
         self.device, self.measured_in = self._machine()
         self._found: dict[Any, Found] = {}
 
     def _drop_other_models(self) -> None:
-        """Zero-shot is one model for all methods: the one with the most answers."""
-        votes: Counter[str] = Counter()
+        """Zero-shot is one model for all methods. Readers were tuned from it, where there is one, and equally much."""
+        shared = self._elected("zero-shot", lambda way: way.weights)
+        self._keep("zero-shot", lambda way: way.weights, shared)
+        for arm in ("tuned", "seconds"):
+            if shared is not None:
+                self._keep(arm, lambda way: self._tuning(way)[0], shared)
+            self._keep(arm, self._tuning, self._elected(arm, self._tuning))
+
+    def _tuning(self, way: Way) -> tuple[Any, Any]:
+        """The model a reader was tuned from, and how much."""
+        about = self.models.get(way.weights, {})
+        return about.get("base"), (about.get("tuned") or {}).get("asked")
+
+    def _elected(self, arm: str, what: Callable[[Way], Any]) -> Any:
+        """The value with the most answers of an arm; None where it has none."""
+        votes: Counter[Any] = Counter()
         for way, rows in self.ways.items():
-            votes[way.weights] += len(rows) if way.arm == "zero-shot" else 0
-        for way in list(self.ways):
-            if way.arm == "zero-shot" and way.weights != votes.most_common(1)[0][0]:
-                self.elsewhere += len(self.ways.pop(way))
+            if way.arm == arm:
+                votes[what(way)] += len(rows)
+        return votes.most_common(1)[0][0] if votes else None
+
+    def _keep(self, arm: str, what: Callable[[Way], Any], value: Any) -> None:
+        """Leave out what is otherwise in an arm."""
+        for way in [way for way in self.ways if way.arm == arm and what(way) != value]:
+            self.elsewhere += len(self.ways.pop(way))
 
     def _most(self, name: str) -> Any:
         """The value with the most answers, of ways that may be compared at all."""
@@ -172,7 +194,7 @@ class Arm:
     name: str
 
     def ways(self) -> list[Way]:
-        return [way for way in self.sheet.ways if way.arm == self.name and way.dtype == self.sheet.dtype]
+        return [way for way in self.sheet.ways if way.arm == self.name]
 
     def find(
         self,
@@ -213,7 +235,7 @@ class Arm:
             if not fits:
                 return Found(method, name, asked, {})
             found |= self.sheet.ways[max(fits, key=lambda way: self._fitness(way, budget))]
-        return Found(method, name, asked, found)
+        return Found(method, name, asked, dict(sorted(found.items())))  # intervals do not depend on the files' order
 
     def _fitness(self, way: Way, budget: int) -> tuple[Any, ...]:
         tuned = (self.sheet.models.get(way.weights) or {}).get("tuned") or {}
@@ -221,11 +243,12 @@ class Arm:
         return tuned.get("budget") == budget, total, list(self.sheet.ways).index(way)
 
     def methods(self) -> list[str]:
-        """Methods asked in the main way, of any family, in the order of the file."""
+        """Methods asked in the main way, of any family, in the order of the file. `peers/whole` is `whole`."""
         main = (
             way.method
             for way in self.ways()
-            if (way.relevance, way.how, way.split, way.size) == ("predicted", "{}", "test-iid", self.sheet.size)
+            if way.method != PEERS + WHOLE
+            and (way.relevance, way.how, way.split, way.size) == ("predicted", "{}", "test-iid", self.sheet.size)
             and (way.budget in (self.sheet.budget, None) or way.method == WHOLE)
         )
         return list(dict.fromkeys(main))
@@ -234,7 +257,17 @@ class Arm:
         return [name for name in self.methods() if name != WHOLE and not name.startswith(PEERS)]
 
     def peers(self) -> list[str]:
-        return [name for name in self.methods() if name.startswith(PEERS) and name != PEERS + WHOLE]
+        return [name for name in self.methods() if name.startswith(PEERS)]
+
+    def expected(self, kind: Callable[["Arm"], list[str]]) -> list[str]:
+        """Allocators, say, that were asked in this arm or in any other: what a complete arm would have."""
+        return list(dict.fromkeys(name for arm in (self, *self.sheet.arms) for name in kind(arm)))
+
+    def timed_budgets(self, method: str) -> list[int]:
+        """Budgets at which the speed of a method is known, all else as in the main way."""
+        lines = (line["cost"] for line in self.sheet.costs if line["cost"]["method"] == method)
+        there = {tokens for about in lines if (tokens := tokens_of(about)) is not None}
+        return sorted(tokens for tokens in there if self.cost(method, tokens) is not None)
 
     def budgets(self, method: str) -> list[int]:
         """Budgets a method was asked at, all else as in the main way."""

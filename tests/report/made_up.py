@@ -43,13 +43,15 @@ def lines(
     costs: bool = True,
     per_second: float = 400.0,
     families: Sequence[str] = tuple(FAMILIES),
+    asked: int = 20000,
+    base: str = BASE,
 ) -> Iterator[dict[str, Any]]:
     """The lines of a file. Answers of two methods share four fifths of their luck, so that differences are paired."""
     how = {"longest": 112} | dict(how or {})  # as the suites of `homunculus eval` ask
     for method, shares in accuracy.items():
-        weights = BASE if tuned is None else f"{tuned}-{method}"
-        about = {"method": method, "budget": budget, "samples": 20000, "seconds": 30.0, "equal": tuned}
-        yield {"weights": weights, "tuned": None if tuned is None else about}
+        weights = base if tuned is None else f"{tuned}-{method}-{asked}-{base}"
+        about = {"method": method, "budget": budget, "asked": asked, "samples": asked, "seconds": 30.0, "equal": tuned}
+        yield {"weights": weights, "tuned": None if tuned is None else about, "base": None if tuned is None else base}
         said: dict[str, Any] = {"weights": weights, "budget": 4096 if method == "whole" else budget, "method": method}
         said |= {"relevance": relevance, "size": list(size), "how": how, "dtype": "bfloat16"}
         if costs:
