@@ -25,13 +25,13 @@ BEGIN, END = "<!-- headline: python -m bench.headline -->", "<!-- end of headlin
 
 
 def headline(sheet: Sheet) -> str:
-    """Exact answers by family, in Markdown, the best mean first; readers of the first arm there is."""
+    """Exact answers by family, in Markdown, the best mean first; readers of the first arm there is, which heads it."""
     arm = sheet.arms[0]
     families = asked_families(arm)
     there = [name for name in ranked(arm) if arm.find(name, families)]
     best = next((name for name in there if name not in LINES), None)
     others = [other for other in sheet.arms if other != arm]
-    head = ["", "tokens", *families, "together", *(f"together, {SHORT[other.name]}" for other in others)]
+    head = [SHORT[arm.name], "tokens", *families, "together", *(f"together, {SHORT[other.name]}" for other in others)]
     head += ["of full resolution", "questions/s"]
     lines = [line(arm, name, families, others) for name in there if name in LINES or name == best]
     ruled = [head, ["---"] * len(head), *lines]
@@ -47,7 +47,7 @@ def line(arm: Arm, name: str, families: Sequence[str], others: Sequence[Arm]) ->
         *(percent(arm.find(name, [family]).exact) for family in families),
         percent(own.exact),
         *(percent(other.find(name, families).exact) for other in others),
-        NONE if share is None else f"{share[0]:.1f} %",
+        NONE if share is None else f"{percent(share)} %",
         number(cost.get("per_second"), 0),
     ]
 

@@ -23,7 +23,7 @@ asked() { # asked LAUNCHER SUITE WORDS...: for as long as there is time
 # Answers by several processes, of which one computes while others prepare; readers are tuned by one, and times taken.
 several="python -m torch.distributed.run --nproc-per-node ${PROCESSES:-3}"
 suites="main budgets forgiving,ablations,turns,looks,large,unlike"
-case "$*" in *--tune*) several=python suites=main ;; esac
+case "$*" in *--tune*) several=python suites="main fewer" ;; esac
 for suite in ${SUITES:-$suites}; do
     asked "$several" "$suite" --no-cost "$@"
 done

@@ -15,7 +15,9 @@ STOPPED = "stopped before all was asked, give the command again to go on"
 def evaluate(
     suite: Annotated[
         str,
-        typer.Option(help="main, budgets, forgiving, ablations, turns, looks, large, unlike, tiny; with commas."),
+        typer.Option(
+            help="main, budgets, fewer, forgiving, ablations, turns, looks, large, unlike, tiny; with commas."
+        ),
     ] = "main",
     out: Annotated[Path, typer.Option(help="The file of rows; one that is there is continued.")] = Path("rows.jsonl"),
     methods: Annotated[

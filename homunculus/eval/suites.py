@@ -2,6 +2,7 @@
 
 main        every allocator and every peer with 273 tokens, and all leaves: the table
 budgets     the six of most interest with 64 to 1024 tokens
+fewer       the three that decide with 64 to 150: what rules about speed compare, where readers are tuned
 forgiving   relevance that is wrong on purpose: which method forgives it?
 ablations   one dial of a method at a time
 turns       three questions on one image: one allocation kept, or a new one for each
@@ -24,6 +25,7 @@ from homunculus.peers.reading import stage_of
 
 FAMILIES = ("documents", "scenes", "scene-text")
 BUDGETS = (64, 100, 150, 400, 1024)
+DECIDE = ("pyramid", "log-polar-rings", "foveated-pyramid")  # by docs/predictions.md
 INTERESTING = (DEFAULT, "log-polar-rings", "pyramid", "topk", "uniform", "peers/visionzip")
 RATES = (100, 90, 70, 50, 30)
 LEAVES = (0, 1, 2, 4, 8)
@@ -37,6 +39,7 @@ MIXTURES = (
 )
 THRICE: dict[str, Any] = {"looks": 3, "threshold": None}  # however sure
 LARGE = (2048, 2048)
+LEARNED_SPLIT = (71, 53, 118, 31)  # cells of each level: bench/level_split.py
 UNLIKE = (*FORGIVING, "peers/visionzip", "peers/cdpruner", WHOLE)
 ARMS: tuple[tuple[str, dict[str, Any]], ...] = (
     *((DEFAULT, {"foveal_share": share}) for share in (0.2, 0.3, 0.4)),
@@ -44,7 +47,8 @@ ARMS: tuple[tuple[str, dict[str, Any]], ...] = (
     *((DEFAULT, {"e0": e0}) for e0 in (1.0, 2.0, 6.0, 12.0)),
     *((DEFAULT, {"context_level": level}) for level in (3, 4)),  # 64 and 16 cells of 64 x 64 leaves
     (DEFAULT, {"reduce": "max"}),
-    *(("pyramid", {"mode": "split", "split": split}) for split in (None, (96, 96, 64, 17), (28, 189, 28, 28))),
+    # 64, 128, 64 and 17 cells of each level; as learned; a tenth of them in each at least
+    *(("pyramid", {"mode": "split", "split": split}) for split in (None, LEARNED_SPLIT, (28, 189, 28, 28))),
     *(("stratified", {"strata": strata}) for strata in (4, 8)),
     *(("topk-coverage", {"weight": weight}) for weight in (0.02, 0.05, 0.2, 0.5)),
     *(("frequency", {"stretch": stretch}) for stretch in ("across", "none")),
@@ -89,6 +93,13 @@ def budgets(scope: Scope) -> Iterator[Plan]:
         for budget in (*BUDGETS, scope.budget):
             yield from scope.plans(scope.questions, method, budget=budget)
     yield from scope.plans(scope.questions, WHOLE)
+
+
+def fewer(scope: Scope) -> Iterator[Plan]:
+    for method in scope.methods or DECIDE:
+        for budget in BUDGETS:
+            if budget < scope.budget:
+                yield from scope.plans(scope.questions, method, budget=budget)
 
 
 def forgiving(scope: Scope) -> Iterator[Plan]:
@@ -170,6 +181,7 @@ def tiny(scope: Scope) -> Iterator[Plan]:
 SUITES: dict[str, Callable[[Scope], Iterator[Plan]]] = {
     "main": main,
     "budgets": budgets,
+    "fewer": fewer,
     "forgiving": forgiving,
     "ablations": ablations,
     "turns": turns,

@@ -18,6 +18,7 @@ from homunculus.eval.statistics import RESAMPLES, Interval, compare, interval, r
 Row = dict[str, Any]
 
 SKETCH = 2000  # draws for an interval that decides nothing
+MARGIN = 1.0  # points: what surely loses less than this is as good
 NONE = "–"  # where there is no number
 
 
@@ -170,8 +171,9 @@ def share(first: dict[str, Row], second: dict[str, Row], resamples: int = RESAMP
 
 
 def _both(first: dict[str, Row], second: dict[str, Row]) -> tuple[list[str], list[str], list[float], list[float]]:
-    """Keys that both have, their images, and whether each is exact."""
-    keys = [key for key in first if key in second]
+    """Keys that both have, their images, and whether each is exact. An image of another size may be another image,
+    and its questions others under the same keys: those are no pairs."""
+    keys = [key for key, row in first.items() if key in second and row.get("question") == second[key].get("question")]
     a, b = ([own[key]["exact"] for key in keys] for own in (first, second))
     return keys, [first[key]["image"] for key in keys], a, b
 

@@ -1,11 +1,14 @@
 """The questions this project was started with, each answered in one sentence made of rows, or "not measured"."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from homunculus.allocation.levels import SPLIT
 from homunculus.data import REGIONS
-from homunculus.report.decision import BASE, OURS
-from homunculus.report.numbers import NONE, Found, Paired, listed, number, percent, points
-from homunculus.report.predictions import looked_again, region
+from homunculus.eval.statistics import holm
+from homunculus.eval.suites import LEARNED_SPLIT, THRICE
+from homunculus.report.decision import BASE, ENOUGH, OURS
+from homunculus.report.numbers import MARGIN, NONE, Found, Paired, listed, number, percent, points
+from homunculus.report.predictions import region
 from homunculus.report.sheet import THREE, WHOLE, Arm, said, told
 from homunculus.report.tables import is_followup, retained
 
@@ -46,45 +49,71 @@ def multi_scale(arm: Arm) -> Answered:
 
 
 def fewer(arm: Arm) -> Answered:
-    words = "Yes, and better", "No", "Yes, they cannot be told apart"
+    """They match where the interval shows that they lose less than a point."""
     question = "Do 150 foveated tokens match 273 of top-K?"
-    return compared(question, arm.find(OURS, budget=150), arm.find(BASE, budget=273), *words)
+    first, second = arm.find(OURS, budget=150), arm.find(BASE, budget=273)
+    words = "Yes, and better", "No", "It cannot be told"
+    pair = first.against(second) if first and second else None
+    if pair is not None and pair.low > -MARGIN and not pair.counts:
+        words = words[0], words[1], "Yes, they lose less than a point"
+    return compared(question, first, second, *words)
 
 
-def coverage(arm: Arm) -> Answered:
-    question = "Is coverage worth its tokens on periphery and follow-up questions?"
-    edge = [region(arm.find(name), "periphery") for name in (OURS, BASE)]
-    after = [arm.find(name, relevance="first-turn").where("follow-ups", is_followup) for name in (OURS, BASE)]
-    parts, rows = [], []
-    for what, (first, second) in (("periphery", edge), ("follow-ups of a kept allocation", after)):
-        pair = first.against(second) if first and second else None
-        if pair is not None:
-            parts.append(f"{what}: {verdict(pair, 'yes', 'no', 'not told from chance')}, {points(pair)} points")
-            rows.append(shown(first, second, pair))
-    return Answered(question, "; ".join(parts).capitalize() + "." if parts else NOT_MEASURED, "; ".join(rows) or NONE)
+def periphery(arm: Arm) -> Answered:
+    words = "Yes", "No, it costs more than it gives", "It cannot be told from chance"
+    ours, base = (region(arm.find(name), "periphery") for name in (OURS, BASE))
+    return compared("Is coverage worth its tokens on the periphery?", ours, base, *words)
+
+
+def followups(arm: Arm) -> Answered:
+    """Of an allocation that was made for the first question and kept."""
+    words = "Yes", "No, it costs more than it gives", "It cannot be told from chance"
+    ours, base = (
+        arm.find(name, relevance="first-turn").where("follow-ups of a kept allocation", is_followup)
+        for name in (OURS, BASE)
+    )
+    return compared("Is coverage worth its tokens on follow-up questions?", ours, base, *words)
 
 
 def anisotropy(arm: Arm) -> Answered:
-    question = "Is anisotropy real?"
-    square = next((one for value in (1, 1.0) if (one := arm.find("frequency", how={"stretch": value}))), None)
-    words = "Yes, stretched cells are better", "No, they are worse", "It cannot be told from chance"
-    return compared(question, arm.find("frequency"), square or arm.find("detail-tree"), *words)
+    """Which way cells are stretched is the clean comparison: square ones are one tree that tiles, not four."""
+    question, along = "Is anisotropy real?", arm.find("frequency")
+    across, square = (arm.find("frequency", how={"stretch": way}) for way in ("across", "none"))
+    pairs = [one.against(along) if one and along else None for one in (across, square)]
+    if pairs[0] is None or pairs[1] is None:
+        return Answered(question, NOT_MEASURED)
+    matters = "Yes, which way cells are stretched matters" if pairs[0].counts else "Not that it could be told"
+    sentence = (
+        f"{matters}: across strokes instead of along them {points(pairs[0])} points; square cells, of one tree that "
+        f"tiles in place of four that overlap, {points(pairs[1])}."
+    )
+    return Answered(question, sentence, shown(across, along, pairs[0]))
 
 
 def downsampling(arm: Arm) -> Answered:
+    """By family and region; and where much speaks for it: wrong relevance, many tokens, images unlike training."""
     question = "Does plain downsampling win anywhere?"
-    wins, asked = [], 0
+    ways: dict[str, dict[str, Any]] = {
+        "": {},
+        "relevance wrong for 70 %": {"relevance": "hit-30"},
+        "1024 tokens": {"budget": 1024},
+        "images unlike training": {"split": "test-ood"},
+    }
+    pairs: dict[str, Paired] = {}
     for family in THREE:
-        for place in REGIONS:
-            first, second = (region(arm.find(name, [family]), place) for name in ("uniform", OURS))
-            pair = first.against(second) if first and second else None
-            asked += pair is not None
-            if pair is not None and pair.low > 0:
-                wins.append(f"{family}, {place} ({points(pair)})")
-    if not asked:
+        for what, settings in ways.items():
+            found = [arm.find(name, [family], **settings) for name in ("uniform", OURS)]
+            parts = {what: found} if what else {place: [region(one, place) for one in found] for place in REGIONS}
+            for name, (first, second) in parts.items():
+                pair = first.against(second) if first and second else None
+                if pair is not None:
+                    pairs[f"{family}, {name}"] = pair
+    if not pairs:
         return Answered(question, NOT_MEASURED)
+    likely = dict(zip(pairs, holm([pair.p for pair in pairs.values()]), strict=True))
+    wins = [f"{name} ({points(pair)})" for name, pair in pairs.items() if pair.low > 0 and likely[name] < ENOUGH]
     sentence = f"Yes, over `{OURS}`: {listed(wins)}." if wins else f"No: nowhere does `uniform` beat `{OURS}`."
-    return Answered(question, sentence, f"`uniform` against `{OURS}`, {asked} pairs of family and region")
+    return Answered(question, sentence, f"`uniform` against `{OURS}`, {len(pairs)} pairs of rows, p after Holm")
 
 
 def full(arm: Arm) -> Answered:
@@ -123,7 +152,11 @@ def right_budget(arm: Arm) -> Answered:
 
 def boundaries(arm: Arm) -> Answered:
     words = "Yes, segments are better than squares", "No, squares are better", "It cannot be told from chance"
-    return compared("Do semantic boundaries matter?", arm.find("atlas"), arm.find(OURS), *words)
+    answered = compared("Do semantic boundaries matter?", arm.find("atlas"), arm.find(OURS), *words)
+    if answered.sentence == NOT_MEASURED:
+        return answered
+    seen = ", and readers saw those of 96 images" if arm.name != "zero-shot" else ""
+    return answered._replace(sentence=f"{answered.sentence} No recipe trains with segments{seen}.")
 
 
 def best_option(arm: Arm, question: str, method: str, *options: str) -> Answered:
@@ -137,21 +170,50 @@ def best_option(arm: Arm, question: str, method: str, *options: str) -> Answered
         return Answered(question, NOT_MEASURED)
     word = verdict(pair, "it is better than the default", "the default is better", "no different from the default")
     value = said(next(way.options for way in ways if way.how == best))
-    sentence = f"Of {len(tried)} tried, {value} does best; {word}: {points(pair)} points."
+    sentence = f"Of {len(tried)} tried, {value} does best on these questions; {word}: {points(pair)} points."
     return Answered(question, sentence, shown(tried[best], usual, pair))
 
 
-def looks(arm: Arm) -> Answered:
-    question, words = (
-        "One look or three?",
-        ("More looks are better", "One look is better", "It cannot be told from chance"),
+def split(arm: Arm) -> Answered:
+    """The fixed split against the learned one, and both against one ranking of all cells."""
+    question, ranked = "Fixed or learned split?", arm.find("pyramid")
+    fixed, learned = (arm.find("pyramid", how={"mode": "split", "split": own}) for own in (None, LEARNED_SPLIT))
+    pair = learned.against(fixed) if learned and fixed else None
+    other = ranked.against(learned) if ranked and learned else None
+    if pair is None or other is None:
+        return Answered(question, NOT_MEASURED)
+    word = verdict(pair, "Learned", "Fixed", "It cannot be told from chance")
+    sentence = (
+        f"{word}: {'/'.join(map(str, LEARNED_SPLIT))} cells, learned on `val`, instead of {'/'.join(map(str, SPLIT))} "
+        f"{points(pair)} points; one ranking of all cells instead of the learned split {points(other)}."
     )
-    again = looked_again(arm)
-    return Answered(question, NOT_MEASURED) if again is None else compared(question, again, arm.find(OURS), *words)
+    return Answered(question, sentence, shown(learned, fixed, pair))
+
+
+def looks(arm: Arm) -> Answered:
+    """As many tokens on both sides: one tree over three places against one, three looks side by side against one of
+    three times the tokens."""
+    question, budget = "One look or three?", arm.sheet.budget
+    pairs = {}
+    for combine, tokens in (("tree", budget), ("concat", 3 * budget)):
+        again, once = arm.find(OURS, how=THRICE | {"combine": combine}), arm.find(OURS, budget=tokens)
+        pair = again.against(once) if again and once else None
+        if pair is None:
+            return Answered(question, NOT_MEASURED)
+        pairs[combine] = (again, once, pair)
+    (tree, one, first), (_, _, second) = pairs.values()
+    gains = [pair.low > 0 for pair in (first, second)]
+    losses = [pair.high < 0 for pair in (first, second)]
+    word = "Three" if any(gains) and not any(losses) else "One" if not any(gains) else "It depends"
+    sentence = (
+        f"{word}: one tree over three places instead of one {points(first)} points at {budget} tokens; three looks "
+        f"side by side instead of one of {3 * budget} tokens {points(second)}."
+    )
+    return Answered(question, sentence, shown(tree, one, first))
 
 
 def progressive(arm: Arm) -> Answered:
-    """By accuracy and by tokens: it pays where it loses nothing and spends less, or wins."""
+    """By accuracy and by tokens: it pays where it wins, or spends less and surely loses less than a point."""
     question = "Does progressive loading pay?"
     hows = sorted({way.how for way in arm.ways() if way.method == OURS and way.options.get("progressive")})
     found = next((one for how in [told({"progressive": True}), *hows] if (one := arm.find(OURS, how=how))), None)
@@ -160,8 +222,9 @@ def progressive(arm: Arm) -> Answered:
     if found is None or pair is None:
         return Answered(question, NOT_MEASURED)
     spent, before = found.average("tokens") or 0.0, usual.average("tokens") or 0.0
-    pays = pair.low > 0 or (pair.high >= 0 and spent < before)
-    sentence = f"{'Yes' if pays else 'No'}: {points(pair)} points with {spent:.0f} tokens instead of {before:.0f}."
+    pays = pair.low > 0 or (pair.low > -MARGIN and spent < before)
+    counted = f"{points(pair)} points with {spent:.0f} tokens instead of {before:.0f}"
+    sentence = f"{'Yes' if pays else 'No'}: {counted}; time was not measured."
     return Answered(question, sentence, shown(found, usual, pair))
 
 
@@ -170,14 +233,15 @@ def open_questions(arm: Arm) -> list[Answered]:
     return [
         multi_scale(arm),
         fewer(arm),
-        coverage(arm),
+        periphery(arm),
+        followups(arm),
         anisotropy(arm),
         downsampling(arm),
         full(arm),
         right_budget(arm),
         boundaries(arm),
         best_option(arm, "Which foveal share?", OURS, "foveal_share"),
-        best_option(arm, "Fixed or learned split?", "pyramid", "mode", "split"),
+        split(arm),
         looks(arm),
         progressive(arm),
     ]

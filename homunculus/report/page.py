@@ -155,7 +155,9 @@ def _predictions(arms: Sequence[Arm]) -> list[Block]:
         "cannot be told from the best one are among those predicted, does not hold if on one of them none is, and is "
         "open otherwise; told from it are those it beats by a paired difference whose interval excludes 0 and whose "
         f"p-value, after Holm, is below {ENOUGH:g}. **P9**: an image is large if its longer side has at least {LARGE} "
-        f"pixels, and ambiguous if the first look is less than {100 * SURE:.0f} % sure of its answer."
+        f"pixels, and ambiguous if `{BASE}` is less than {100 * SURE:.0f} % sure of its answer; a second look is one "
+        "tree over three places, with as many tokens as one look. **P8** holds if the whole interval is above a loss "
+        "of one point, does not hold if all of it is below 0, and is open otherwise."
     )
     return [
         Heading("Predictions"),
@@ -263,7 +265,8 @@ def _measured(sheet: Sheet, command: str) -> list[Block]:
         [
             "intervals",
             f"bootstrap over images (BCa), all questions of an image together; {RESAMPLES} draws for differences and "
-            f"P5, {SKETCH} for means and shares",
+            f"P5, {SKETCH} for means and shares. Each method was tuned once: how much another run would differ is not "
+            "in them",
         ],
     ]
     if sheet.elsewhere:

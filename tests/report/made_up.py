@@ -9,6 +9,7 @@ from typing import Any
 from homunculus.data import FAMILIES, REGIONS
 from homunculus.data.dice import Dice
 from homunculus.eval.rows import Kept
+from homunculus.eval.suites import THRICE
 from homunculus.report.sheet import Sheet, told
 
 EACH = 4  # questions of an image
@@ -125,7 +126,7 @@ def rich(file: Path, questions: int = 400) -> Path:
         {"foveal_share": 0.2},
         {"foveal_share": 0.4},
         {"e0": 1.0},
-        {"looks": 3, "combine": "tree"},
+        THRICE | {"combine": "tree"},
         {"progressive": True},
     ]
     ablations = [lines(_moved(ours, by), how=how, **half) for how, by in zip(options, (-2, 1, 0, 1, -1), strict=True)]
@@ -142,7 +143,7 @@ def rich(file: Path, questions: int = 400) -> Path:
         lines(_moved(ours, -4), relevance="moved-4", costs=False, **half),
         lines(_moved(some, -25), split="test-ood", **half),
         lines(_moved(ours, -10), size=[2048, 2048], **half),
-        lines(ours, size=[2048, 2048], how={"looks": 3, "combine": "tree"}, **half),
+        lines(ours, size=[2048, 2048], how=THRICE | {"combine": "tree"}, **half),
     )
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from homunculus.eval.suites import THRICE
 from homunculus.report.blocks import Table, to_markdown
 from homunculus.report.numbers import Found
 from homunculus.report.page import document
@@ -128,7 +129,7 @@ def test_p7_on_planted_families(tmp_path):
     ("size", "large"), [([512, 4096], True), ([2048, 512], True), ([2048, 2048], True), ([1536, 1536], False)]
 )
 def test_an_image_is_large_by_its_longer_side(tmp_path, size, large):
-    ours, thrice = {"foveated-pyramid": (70, 70, 70)}, {"looks": 3, "combine": "tree"}
+    ours, thrice = {"foveated-pyramid": (70, 70, 70)}, THRICE | {"combine": "tree"}
     parts = lines(ours, questions=40), lines(ours, questions=20, size=size)
     more = lines(ours, questions=40, how=thrice), lines(ours, questions=20, size=size, how=thrice)
     arm = sheet(tmp_path / "rows.jsonl", *parts, *more).arms[0]
@@ -139,5 +140,46 @@ def test_where_all_images_are_large_nothing_is_said_of_small_ones(tmp_path):
     ours, side = {"foveated-pyramid": (70, 70, 70)}, {"size": [2048, 2048], "questions": 40}
     better = {"foveated-pyramid": (95, 95, 95)}
     for again, said in ((better, "cannot be told"), (ours, "did not hold")):  # it pays on large ones, or it does not
-        arm = sheet(tmp_path / "rows.jsonl", lines(ours, **side), lines(again, how={"looks": 3}, **side)).arms[0]
+        looks = lines(ours | {"topk": (70, 70, 70)}, **side), lines(again, how=THRICE | {"combine": "tree"}, **side)
+        arm = sheet(tmp_path / "rows.jsonl", *looks).arms[0]
         assert next(one for one in outcomes(arm) if one.name == "P9").outcome == said
+
+
+TREE = {"how": THRICE | {"combine": "tree"}}
+
+
+def p9(file, again, sure=0.5):
+    """One look of 70 % and `topk` that is so sure of all it says; looks as given, that pay on large images."""
+    once = [
+        line | {"confidence": sure} if "exact" in line and "topk" in line["mark"] else line
+        for line in lines({"foveated-pyramid": (70, 70, 70), "topk": (70, 70, 70)})
+    ]
+    parts = [lines({"foveated-pyramid": (share,) * 3}, size=[2048, 2048], questions=80, **how)
+             for share, how in ((70, {}), (95, TREE))]  # fmt: skip
+    arm = sheet(file, iter(once), again, *parts).arms[0]
+    return next(one for one in outcomes(arm) if one.name == "P9")
+
+
+def test_ambiguous_is_what_another_method_is_unsure_of(tmp_path):
+    """Not what the first look was unsure of, and had wrong: that would be better whatever was asked again."""
+    better = {"foveated-pyramid": (95, 95, 95)}
+    unsure = p9(tmp_path / "rows.jsonl", lines(better, **TREE), sure=0.5)
+    assert any("`topk` is unsure: `foveated-pyramid`, combine tree" in text for text in unsure.claim.numbers)
+    assert any("1200 questions" in text for text in unsure.claim.numbers)
+    sure = p9(tmp_path / "rows.jsonl", lines(better, **TREE), sure=0.95)
+    assert sure.outcome == "did not hold" and "`topk` is sure" in sure.claim.numbers[0]  # it pays where all is clear
+
+
+def test_ways_that_stop_when_sure_do_not_speak_for_looking_on(tmp_path):
+    """They cannot lose where they do not look."""
+    stops = lines({"foveated-pyramid": (95, 95, 95)}, how={"looks": 3, "combine": "tree"})
+    assert p9(tmp_path / "rows.jsonl", stops).outcome == "cannot be told"
+
+
+@pytest.mark.parametrize(("share", "said"), [(90, "held"), (75, "open"), (50, "did not hold")])
+def test_as_good_has_to_be_shown(tmp_path, share, said):
+    """75 % of 80 questions may be as good as 75 % or not; 50 % are not, 90 % are."""
+    ours = lines({"foveated-pyramid": (share,) * 3}, questions=80, budget=150)
+    parts = lines({"topk": (75, 75, 75)}, questions=80), ours
+    arm = sheet(tmp_path / "rows.jsonl", *parts).arms[0]
+    assert next(one for one in outcomes(arm) if one.name == "P8").outcome == said
