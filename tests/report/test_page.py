@@ -228,7 +228,7 @@ def test_predictions_by_planted_numbers(tmp_path):
 def test_open_questions_answer_or_say_not_measured(full, tmp_path):
     zero = next(arm for arm in full.arms if arm.name == "zero-shot")
     said = {one.question: one.sentence for one in open_questions(zero)}
-    assert len(said) == 13 and said["Is anisotropy real?"] == NOT_MEASURED
+    assert len(said) == 14 and said["Is anisotropy real?"] == NOT_MEASURED
     assert said["Does plain downsampling win anywhere?"].startswith("No")
     assert said["Do semantic boundaries matter?"].startswith("No")
     alone = sheet(tmp_path / "rows.jsonl", lines({"topk": (70, 70, 70)}, questions=8)).arms[0]
