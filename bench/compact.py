@@ -66,7 +66,7 @@ class Scope:
     looks: int = 1000  # for each way to look
     large: int = 400  # of them on large images
     sides: tuple[int, int] = (1024, 4096)
-    longest: int = 112  # letters; the longest answers have 93
+    longest: int = 112  # letters; few answers are longer
     dtype: str = "float32"
 
     def plan(self, group: tuple[str, str], questions: int, side: int | None = None, **settings: Any) -> Plan:

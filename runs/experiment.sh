@@ -1,29 +1,35 @@
 #!/bin/sh
-# The experiment on one GPU, all of it. Give it again until every suite says "all is asked"; each call takes MINUTES (9).
-# What bench/results keeps is not asked again. Further words go to `homunculus eval`, such as --tune 6400.
+# The experiment on one GPU, all of it. Give it again until every suite says "all is asked"; each call takes MINUTES (8)
+# and a little more. What bench/results keeps is not asked again, and PACK=FILE.jsonl.xz packs all rows at the end.
+# Further words go to `homunculus eval`; readers of their own are asked for with --tune 6400, or --tune-seconds 20.
 #   sh runs/experiment.sh [rows.jsonl [words ...]]
 set -eu
 cd "$(dirname "$0")/.."
 rows=${1:-out/experiment.jsonl}
 [ $# -eq 0 ] || shift
 kept=bench/results/experiment.jsonl.xz
-end=$(($(date +%s) + 60 * ${MINUTES:-9}))
+end=$(($(date +%s) + 60 * ${MINUTES:-8}))
 mkdir -p "$(dirname "$rows")"
 [ -e "$rows" ] || [ ! -e $kept ] || python -m bench.pack $kept --out "$rows"
+
+[ -z "${PACK:-}" ] || trap '[ ! -e "$rows" ] || python -m bench.pack "$rows" --out "$PACK"' EXIT
 
 asked() { # asked LAUNCHER SUITE WORDS...: for as long as there is time
     launcher=$1 suite=$2
     shift 2
     left=$((end - $(date +%s)))
     [ $left -gt 0 ] || { echo "no time for $suite: give the command again" && exit 0; }
-    $launcher -m homunculus eval --suite "$suite" --out "$rows" --workers "${WORKERS:-4}" \
+    $launcher -m homunculus eval --suite "$suite" --out "$rows" --workers "${WORKERS:-$drawing}" \
         --minutes "$((left / 60)).$((left % 60 * 10 / 60))" "$@"
 }
 
 # Answers by several processes, of which one computes while others prepare; readers are tuned by one, and times taken.
-several="python -m torch.distributed.run --nproc-per-node ${PROCESSES:-3}"
-suites="main budgets forgiving,ablations,turns,looks,large,unlike"
-case "$*" in *--tune*) several=python suites="main fewer" ;; esac
+processes=${PROCESSES:-3}
+several="python -m torch.distributed.run --nproc-per-node $processes"
+suites="main budgets,forgiving,ablations,turns,looks,large,unlike"
+case "$*" in *--tune*) several=python processes=1 suites=main,fewer ;; esac
+drawing=$((($(nproc) - 1) / processes)) # cores for each process to draw images on
+[ $drawing -gt 0 ] || drawing=1
 for suite in ${SUITES:-$suites}; do
     asked "$several" "$suite" --no-cost "$@"
 done

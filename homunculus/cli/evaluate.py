@@ -9,6 +9,7 @@ from homunculus.cli.arguments import named_device, words
 from homunculus.cli.output import progress
 from homunculus.errors import ModelError, OutputError
 
+FOR_TENSORS = 0.95  # of a GPU's memory is for tensors, where processes share it; the rest is for their contexts
 STOPPED = "stopped before all was asked, give the command again to go on"
 
 
@@ -55,6 +56,7 @@ def evaluate(
     """
     import time
 
+    import torch
     from rich.console import Console
 
     from homunculus.cli.ask import leave_room
@@ -65,6 +67,7 @@ def evaluate(
     from homunculus.eval.running import run, without_repeats
     from homunculus.eval.suites import Scope, plans_of
     from homunculus.eval.summary import table, time_taken
+    from homunculus.eval.surroundings import sharing
     from homunculus.model.weights import load_model
     from homunculus.train.fair import run_tuned
     from homunculus.train.processes import share
@@ -95,6 +98,9 @@ def evaluate(
     until = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
     if place.type == "cpu":
         leave_room()
+    elif sharing(place) > 1:  # nobody takes what is another's, even if only for later
+        share_of_memory = FOR_TENSORS / sharing(place)
+        torch.cuda.set_per_process_memory_fraction(share_of_memory, None if place.index is None else place)
     model = load_model(weights, str(place))
     # autocast keeps its copy of a weight only where the weight asks for gradients; nothing here makes any.
     model.requires_grad_(scope.dtype == "bfloat16")

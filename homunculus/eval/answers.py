@@ -15,7 +15,7 @@ from torch import Tensor
 from homunculus.allocation import get_allocator
 from homunculus.density import normalise, resample_mass
 from homunculus.eval.drawing import EACH, Asked
-from homunculus.eval.grounding import densest, found, grounding, overlap, shown
+from homunculus.eval.grounding import densest, found, grounding, overlap, shown, where_quick
 from homunculus.eval.metrics import anls, vqa
 from homunculus.eval.packed import allocated_together, groups_of, padded_cells
 from homunculus.eval.plans import Plan
@@ -168,7 +168,8 @@ def answered(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int])
     assert isinstance(said, list)  # as several images were given
     densities = torch.stack([own.looks[0].density for own in said]).cpu() if hears_drafts else None
     centres = densest([own.allocation for own in said])
-    by_key = {one.key: own for one, own in zip(asked, said, strict=True)}
+    answers = zip(asked, said, strict=True)
+    cells = {one.key: where_quick(own.allocation) for one, own in answers if question_number(one.key) < COVERED}
     first = {one.of_image: one.key for one in asked if one.key.endswith("#0")}
     rows = []
     for i, (one, own, centre) in enumerate(zip(asked, said, centres, strict=True)):
@@ -179,12 +180,10 @@ def answered(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int])
         else:
             looked = grounding(densities[i], one.question.boxes, size)
         looked["cell"] = found(centre, one.question.boxes, own.allocation.leaf)
-        if question_number(one.key) < COVERED:
-            looked |= shown(own.allocation)
+        if one.key in cells:
+            looked |= shown(cells[one.key])
             before = first.get(one.of_image)
-            looked["overlap"] = (
-                None if before in (None, one.key) else overlap(own.allocation, by_key[before].allocation)
-            )
+            looked["overlap"] = None if before in (None, one.key) else overlap(cells[one.key], cells[before])
         looks = [{"said": look.text, "logp": short(look.logp), "tokens": look.tokens} for look in own.looks]
         rows.append(_row(one, own.text, told | looked, size) | ({"looks": looks} if len(looks) > 1 else {}))
     return rows
@@ -250,7 +249,7 @@ def _answered_together(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequ
         looked = chunk.grounded(plan, i)
         looked["cell"] = found(centre, one.question.boxes, own.leaf)
         if question_number(one.key) < COVERED:
-            looked |= shown(own)
+            looked |= shown(where_quick(own))
         rows.append(_row(one, text, told | {"tokens": own.budget} | looked, chunk.size))
     return rows
 

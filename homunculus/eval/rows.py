@@ -65,9 +65,16 @@ class Kept:
         self.costs: list[Row] = []
         self.spent: list[Row] = []
         self.models: dict[str, Row] = {}
+        self._told: set[Any] = set()  # marks and keys that the own file tells of
         every = with_parts(one for one in (file, *more) if one is not None)
         # What one process asked another may have asked as well, with the facts in the file of whoever came first.
-        for line in sorted((line for one in every for line in read_rows(one, one == self.file)), key=_is_answer):
+        lines = []
+        for one in every:
+            own = read_rows(one, one == self.file)
+            if one == self.file:
+                self._told = {_name(line) for line in own if not _is_answer(line)}
+            lines += own
+        for line in sorted(lines, key=_is_answer):
             self._take(line)
 
     def _take(self, line: Row) -> None:
@@ -91,16 +98,16 @@ class Kept:
             self.rows[line["mark"]][line["key"]] = fact | follows | line
 
     def add(self, plan: Plan, weights: str, rows: Sequence[Row]) -> list[Row]:
-        """The rows with their mark, once they are in the file."""
+        """The rows with their mark, once they are in the file. A file says itself what its answers are about, whatever
+        those of other processes say: one that is lost takes nothing else along."""
         mark = plan.mark(weights)
-        lines: list[Row] = []
-        if mark not in self.settings:
-            lines.append({"mark": mark, "weights": weights} | plan.settings())
+        lines: list[Row] = [{"mark": mark, "weights": weights} | plan.settings()]
         for row in rows:
-            fact = {"key": row["key"]} | {name: row[name] for name in FACTS if name in row} | {"size": list(plan.size)}
-            if (row["key"], plan.size) not in self.facts:
-                lines.append(fact)
+            known = {name: row[name] for name in FACTS if name in row}
+            lines.append({"key": row["key"]} | known | {"size": list(plan.size)})
             lines.append({"mark": mark} | {name: value for name, value in row.items() if name not in FACTS})
+        lines = [line for line in lines if _is_answer(line) or _name(line) not in self._told]
+        self._told |= {_name(line) for line in lines if not _is_answer(line)}
         self._write(lines)
         return [self.rows[mark][row["key"]] for row in rows]
 
@@ -143,6 +150,11 @@ def _is_part(file: Path) -> bool:
 
 def _is_answer(line: Row) -> bool:
     return "mark" in line and "key" in line
+
+
+def _name(line: Row) -> Any:
+    """What a line that is no answer is known by."""
+    return line.get("mark") or (line.get("key"), tuple(line.get("size", ())))
 
 
 def _size(line: Row) -> tuple[int, ...]:

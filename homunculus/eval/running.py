@@ -202,6 +202,7 @@ class Work:
         self.tasks = [Task(plan, own_questions(plan.questions, part), kept.rows[plan.mark(weights)]) for plan in plans]
         self.most = max(task.questions for task in self.tasks)
         self.shares = any(_is_batchwide(plan) for plan in plans)
+        self.fits: dict[int, int] = {}  # questions at once, by the number of a task that once was short of memory
         self.size, self.keys = plans[0].size, plans[0].keys
 
     def groups(self) -> Iterator[range]:
@@ -262,18 +263,19 @@ class Work:
         others then find done, such as densities and encodings."""
         asked, attention = [one for _, one in numbered], any(asks_for_attention(task.plan) for task in self.tasks)
         chunk = Chunk(self.model, asked, self.size, self.shared, attention=attention)
-        for task in self.tasks:
-            wanted = [i for i, (number, _) in enumerate(numbered) if number < task.questions]
+        for number, task in enumerate(self.tasks):
+            wanted = [i for i, (place, _) in enumerate(numbered) if place < task.questions]
             left = [i for i in wanted if chunk.asked[i].key not in task.rows]
             tick(task.plan, len(wanted) - len(left))
-            size, lots = together(task.plan, self.model.device), lots_of(task.plan, chunk, left)
+            size = self.fits.get(number) or together(task.plan, self.model.device)
+            lots = lots_of(task.plan, chunk, left)
             start, missing = time.monotonic(), len(left)
             while left and time.monotonic() < until:
                 now = max(1, size // len(lots[0]))
                 places = [place for lot in lots[:now] for place in lot]
                 rows = _answered_if_it_fits(self.model, task.plan, chunk, places, alone=now == 1)
                 if rows is None:
-                    size = min(size, len(places)) // 2
+                    self.fits[number] = size = max(1, min(size, len(places)) // 2)
                     continue
                 del lots[:now]
                 wanting, left = set(left), sorted(set(left).difference(places))

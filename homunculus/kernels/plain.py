@@ -8,6 +8,8 @@ from torch import Tensor
 
 from homunculus.kernels import reference
 
+ROTATED = 1 << 14  # turned cells that a GPU reads together: sixteen places for each pixel, in doubles, take 13 GiB
+
 
 def sample_cells(
     images: Shaped[Tensor, "b 3 h w"],
@@ -44,11 +46,23 @@ def sample_cells(
     return patches.to(dtype)
 
 
+def together(device: str, kind: str, cells: int) -> int | None:
+    """How many images of so many cells to sample at once; None is all of them.
+
+    >>> together("cpu", "box", 273), together("cuda", "rotated", 273), together("cuda", "box", 273)
+    (1, 60, None)
+    """
+    if device == "cpu":  # a batch buys a CPU nothing and costs it its caches
+        return 1
+    return max(1, ROTATED // max(1, cells)) if kind == "rotated" else None
+
+
 def _sample_batch(images: Tensor, boxes: Tensor, angle: Tensor, leaf: int, kind: str) -> Tensor:
-    if images.device.type == "cpu" and len(images) > 1:  # a batch buys a CPU nothing and costs it its caches
-        ones = (slice(i, i + 1) for i in range(len(images)))
-        return torch.cat([_sample(images[i], boxes[i], angle[i], leaf, kind) for i in ones])
-    return _sample(images, boxes, angle, leaf, kind)
+    each = together(images.device.type, kind, boxes.shape[1])
+    if each is None or each >= len(images):
+        return _sample(images, boxes, angle, leaf, kind)
+    some = (slice(i, i + each) for i in range(0, len(images), each))
+    return torch.cat([_sample(images[i], boxes[i], angle[i], leaf, kind) for i in some])
 
 
 def _sample(images: Tensor, boxes: Tensor, angle: Tensor, leaf: int, kind: str) -> Tensor:

@@ -102,6 +102,7 @@ def run_tuned(
 ) -> bool:
     """Tune a reader for every method of the plans and ask it; False if the time was over before."""
     name, folder = weights_key(base), beside(kept)
+    longest = 0.0  # seconds of a tuning so far
     shared = Shared()  # all readers have one scorer
     segmented = any(plan.method == SEGMENTED for plan in plans)
     with ExitStack() as stack:
@@ -113,7 +114,7 @@ def run_tuned(
                 for plan in own:
                     tick(plan, plan.questions)
                 continue
-            if time.monotonic() >= until:
+            if time.monotonic() + longest >= until:  # the next may take as long, and what is not finished is lost
                 return False
             draw: Draw = lambda pictures, index, _: drawer(pictures, index, segmented)  # noqa: E731
             model = stopped_reader(base, weights, folder)
@@ -128,6 +129,7 @@ def run_tuned(
                 pools[enough] = stack.enter_context(make_pool(base, own[0], workers, enough))
                 pools[enough].fill()
             model, about = tuned(base, own[0], [pools[enough]], tuning)
+            longest = max(longest, about["seconds"])
             told = {"tuned": shown_how(own[0]) | about}
             weights = weights_key(model)
             if folder is not None:

@@ -20,7 +20,7 @@ from homunculus.eval.answers import Chunk, answered
 from homunculus.eval.drawing import EACH, Ahead, Drawn
 from homunculus.eval.plans import Plan, method_names, weights_key
 from homunculus.eval.relevances import told_region
-from homunculus.eval.rows import Kept
+from homunculus.eval.rows import Kept, own_file
 from homunculus.eval.running import chunk_size, evaluate, in_order, lots_of, own_memory, run, together
 from homunculus.eval.suites import Scope, plans_of
 from homunculus.eval.summary import time_taken
@@ -85,7 +85,7 @@ def test_several_banks_are_read_at_once(model, asked):
 
 
 def test_what_does_not_fit_is_asked_in_halves(model, monkeypatch):
-    plans = [Plan("scenes", questions=16, budget=32, method=name, **SMALL) for name in ("topk", "token-bank")]
+    plans = [Plan("scenes", questions=32, budget=32, method=name, **SMALL) for name in ("topk", "token-bank")]
     fitting = Kept(None)
     run(model, plans, fitting)
     tried = []
@@ -100,7 +100,8 @@ def test_what_does_not_fit_is_asked_in_halves(model, monkeypatch):
     monkeypatch.setattr(running, "together", lambda plan, device: 16)
     kept = Kept(None)
     run(model, plans, kept)
-    assert ("topk", 16) in tried and ("topk", 2) in tried and ("token-bank", 8) in tried
+    assert ("topk", 2) in tried and ("token-bank", 8) in tried
+    assert tried.count(("topk", 16)) == tried.count(("token-bank", 16)) == 1  # the next chunk knows
     for plan in plans:
         one, other = (found.rows[plan.mark(weights_key(model))] for found in (fitting, kept))
         assert {key: row["said"] for key, row in one.items()} == {key: row["said"] for key, row in other.items()}
@@ -329,3 +330,18 @@ def test_whole_is_every_leaf(size):
     cells = look(images, torch.ones(1, 8, 8), budget, allocator).allocation
     assert cells.levels.abs().max() < 0.2 and cells.budget == every_leaf(images)[0].shape[1]
     assert coverage(cells).union.item() == pytest.approx(1)
+
+
+def test_every_file_tells_of_its_own_answers(model, tmp_path):
+    """Two processes ask the same ways, and whoever reads one file alone knows what was asked."""
+    file = tmp_path / "rows.jsonl"
+    plans = [Plan("scenes", questions=16, budget=32, method=name, **SMALL) for name in ("topk", "uniform")]
+    for process in (0, 1):  # the second has read what the first wrote
+        run(model, plans, Kept(file, process), part=(process, 2))
+    alone = file.rename(tmp_path / "alone.jsonl"), own_file(file, 1).rename(tmp_path / "other.jsonl")
+    first, second = (Kept(one, None) for one in alone)
+    assert first.settings.keys() == second.settings.keys() and len(first.settings) == 2
+    for kept in (first, second):
+        assert all(row["question"] for rows in kept.rows.values() for row in rows.values())
+    keys = [{key for rows in kept.rows.values() for key in rows} for kept in (first, second)]
+    assert not keys[0] & keys[1]

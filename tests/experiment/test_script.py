@@ -36,5 +36,9 @@ def test_the_script_asks_by_two_times_by_one_and_goes_on(tmp_path):
     assert [len(own) for own in kept.rows.values()] == [16, 16]
     assert {line["cost"]["method"] for line in kept.costs} == {"topk", "peers/tome"}
     before = [file.read_text() for file in sorted(rows.parent.iterdir())]
-    called()
+    packed = tmp_path / "kept.jsonl.xz"
+    called(PACK=str(packed))
+    assert {mark: set(own) for mark, own in Kept(packed, None).rows.items()} == {
+        mark: set(own) for mark, own in kept.rows.items()
+    }
     assert [file.read_text() for file in sorted(rows.parent.iterdir())] == before

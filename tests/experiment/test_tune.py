@@ -1,6 +1,7 @@
 """A reader for each method: it learns from the method's own tokens, the scorer is left alone, all see the same."""
 
 import copy
+import time
 from dataclasses import replace
 from itertools import product
 
@@ -180,6 +181,22 @@ def test_a_reader_that_was_being_asked_is_not_tuned_again(model, tmp_path, monke
     rows = kept.rows[plans[0].mark(weights)]
     assert len(rows) == 24 and some.items() <= rows.items()
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+def test_no_reader_is_begun_that_would_not_be_finished_in_time(model, monkeypatch):
+    """The next may take as long as the longest so far."""
+    plans = [Plan("scenes", questions=4, method=method, budget=64, **SMALL) for method in ("topk", "uniform", "v1")]
+    named, real = [], fair.tuned
+
+    def slow(*how):
+        named.append(how[1].method)
+        found, about = real(*how)
+        return found, about | {"seconds": 1e6 if len(named) == 2 else about["seconds"]}
+
+    monkeypatch.setattr(fair, "tuned", slow)
+    kept = Kept(None)
+    assert not run_tuned(model, plans, kept, FEW, images=4, until=time.monotonic() + 1e5)
+    assert named == ["topk", "uniform"] and len(kept.rows) == 2  # what was tuned is asked
 
 
 def test_what_cannot_be_tuned():

@@ -55,7 +55,7 @@ def test_what_was_said_follows_only_where_it_is_what_counts_first():
 
 
 def test_what_other_processes_wrote_goes_in(tmp_path, capsys):
-    """Their files may lack what the first one tells: of what was asked, and of questions."""
+    """Also where their files lack what the first one tells: of what was asked, and of questions."""
     lines = read_rows(rich(tmp_path / "whole.jsonl", questions=20))
     told = [line for line in lines if "mark" not in line or "key" not in line]
     rows = [line for line in lines if "mark" in line and "key" in line]
