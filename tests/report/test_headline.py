@@ -1,11 +1,15 @@
 """The README's table says what the rows say."""
 
+from pathlib import Path
+
 import pytest
 
 from bench.headline import BEGIN, END, LINES, headline, main
 from homunculus.eval.rows import Kept
 from homunculus.report.sheet import Sheet
 from tests.report.made_up import ACCURACY, lines, sheet, write
+
+ROOT = Path(__file__).parents[2]
 
 
 def cells(table: str) -> dict[str, list[str]]:
@@ -40,6 +44,14 @@ def test_arms_are_columns_and_never_mixed(tmp_path):
     assert "together, zero-shot" in table["tuned"]  # whose the other columns are
     place = table["tuned"].index("together")
     assert all(float(own[place].split()[0]) > float(own[place + 1].split()[0]) for own in (table["topk"],))
+
+
+def test_the_readme_has_the_table_of_the_rows_that_are_kept_or_says_that_there_are_none():
+    text, rows = (ROOT / "README.md").read_text(), ROOT / "bench" / "results" / "experiment.jsonl.xz"
+    if rows.exists():
+        assert headline(Sheet([Kept(rows, None)])) in text
+    else:
+        assert "There are no results yet" in text and BEGIN not in text
 
 
 def test_it_is_written_between_its_marks_or_not_at_all(tmp_path, capsys):
