@@ -44,6 +44,9 @@ def evaluate(
     cost_seconds: Annotated[
         float | None, typer.Option(min=0, help="To time each: 5 on a GPU, else 1. A p99 needs 100 batches of 8.")
     ] = None,
+    graphs: Annotated[
+        bool, typer.Option("--graphs/--no-graphs", help="Time with steps of writing recorded as CUDA graphs.")
+    ] = False,
     tune: Annotated[
         int | None, typer.Option(help="First tune a reader for each method, on so many samples of its own tokens.")
     ] = None,
@@ -87,6 +90,8 @@ def evaluate(
     )
     plans = without_repeats(plans_of(words(suite), scope))
     tuning = None
+    if graphs and place.type != "cuda":
+        raise ModelError(f"steps are recorded on a CUDA device, not on {place}: leave out --graphs")
     if tune is not None or tune_seconds is not None:
         if tune is not None and tune_seconds is not None:
             raise ModelError("readers are tuned on equal samples or for equal seconds: give --tune or --tune-seconds")
@@ -119,7 +124,7 @@ def evaluate(
     if done and cost and part[1] == 1:  # beside others everything takes longer
         with progress(len(plans), "timing") as advance:
             seconds = cost_seconds if cost_seconds is not None else (5.0 if place.type == "cuda" else 1.0)
-            done = add_costs(model, plans, kept, until=until, tick=lambda: advance(1), seconds=seconds)
+            done = add_costs(model, plans, kept, until=until, tick=lambda: advance(1), seconds=seconds, graphs=graphs)
     Console(width=120).print(table(kept, plans, weights_key(model)), highlight=False)
     print(time_taken(kept, plans, weights_key(model)))
     untimed = "; give the command without torchrun to time methods" if done and cost and part[1] > 1 else ""

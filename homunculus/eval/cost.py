@@ -4,13 +4,16 @@
 over all the time taken, `p50` and `p99` are seconds of a batch; fewer than `BATCHES` of them have no 99th percentile.
 `peak_mib` and `least_peak_mib` are the most memory that a batch took and the least; the model's own is `model_mib`, and
 on a CPU nobody counts. `waste` is the share of tokens that are padding. Answers differ in length, and so do counts of
-tokens, so all methods are timed on the same questions, of all families that are asked.
+tokens, so all methods are timed on the same questions, of all families that are asked. With `graphs` the steps of
+writing are recorded (model/recorded.py), without which eight answers keep a GPU waiting for its host whatever they are
+read from; speeds with and without are never compared.
 """
 
 import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -28,6 +31,7 @@ from homunculus.eval.rows import Kept, Row, short
 from homunculus.eval.surroundings import surroundings
 from homunculus.model.answer import answer
 from homunculus.model.looking import question_ids
+from homunculus.model.recorded import recorded
 from homunculus.model.vlm import CompactVLM
 from homunculus.peers.reading import read_with
 from homunculus.peers.variable import remember_padded
@@ -70,6 +74,7 @@ def measure(
     batches: int = BATCHES,
     seconds: float = 10.0,
     warm: int = WARM,
+    graphs: bool = False,
 ) -> Row:
     """The cost of a plan, from batches of these questions in turn: so many, or as many as the seconds allow.
 
@@ -87,19 +92,20 @@ def measure(
     count = len(asked) // BATCH  # every batch has of everything: questions are dealt out in turn
     groups = [asked[i : count * BATCH : count] for i in range(count)]
     inputs = [(torch.stack([one.image for one in own]).to(model.device), own) for own in groups]
-    for images, own in inputs[:warm]:
-        said_once(model, plan, images, own)
     finish = synchroniser(model.device)
     taken, waste, peaks = list[float](), list[float](), list[int]()
-    finish()
-    while len(taken) < batches and (len(taken) < 2 or sum(taken) < seconds):
-        images, own = inputs[len(taken) % len(inputs)]
-        before = memory(model.device)
-        start = time.perf_counter()
-        waste.append(said_once(model, plan, images, own))
+    with recorded(model.decoder) if graphs else nullcontext():
+        for images, own in inputs if graphs else inputs[:warm]:  # each may have a shape of its own to be recorded
+            said_once(model, plan, images, own)
         finish()
-        taken.append(time.perf_counter() - start)
-        peaks += [] if before is None else [torch.cuda.max_memory_allocated(model.device) - before]
+        while len(taken) < batches and (len(taken) < 2 or sum(taken) < seconds):
+            images, own = inputs[len(taken) % len(inputs)]
+            before = memory(model.device)
+            start = time.perf_counter()
+            waste.append(said_once(model, plan, images, own))
+            finish()
+            taken.append(time.perf_counter() - start)
+            peaks += [] if before is None else [torch.cuda.max_memory_allocated(model.device) - before]
     parameters = sum(value.numel() * value.element_size() for value in model.parameters())
     return {
         "cost": {"weights": weights_key(model)} | what_costs(plan),
@@ -112,6 +118,7 @@ def measure(
         "least_peak_mib": short(min(peaks) / MIB) if peaks else None,
         "model_mib": short(parameters / MIB),
         "waste": short(statistics.mean(waste)),
+        "graphs": graphs,
     } | surroundings(model.device)
 
 
@@ -160,10 +167,10 @@ def memory(device: torch.device) -> int | None:
     return torch.cuda.memory_allocated(device)
 
 
-def known_cost(kept: Kept, plan: Plan, weights: str, device: torch.device) -> bool:
-    """Whether the rows have the cost of a plan on such a device."""
-    wanted = _plain({"weights": weights} | what_costs(plan)), surroundings(device)["device"]
-    return any((_plain(line["cost"]), line["device"]) == wanted for line in kept.costs)
+def known_cost(kept: Kept, plan: Plan, weights: str, device: torch.device, graphs: bool = False) -> bool:
+    """Whether the rows have the cost of a plan on such a device, with steps recorded or not."""
+    wanted = _plain({"weights": weights} | what_costs(plan)), surroundings(device)["device"], graphs
+    return any((_plain(line["cost"]), line["device"], line.get("graphs", False)) == wanted for line in kept.costs)
 
 
 def _plain(cost: dict[str, Any]) -> str:
@@ -177,6 +184,7 @@ def add_costs(
     *,
     until: float = float("inf"),
     tick: Callable[[], None] = lambda: None,
+    graphs: bool = False,
     **how: Any,
 ) -> bool:
     """Time every plan whose cost the rows do not have; False if the time was over before. All are timed on the same
@@ -188,7 +196,7 @@ def add_costs(
     drawn: dict[Any, list[Asked]] = {}
     for plan in plans:
         tick()
-        if not can_be_timed(plan) or known_cost(kept, plan, weights, model.device):
+        if not can_be_timed(plan) or known_cost(kept, plan, weights, model.device, graphs):
             continue
         if time.monotonic() >= until:
             return False
@@ -197,5 +205,5 @@ def add_costs(
                 jobs = [(Plan(own[0], own[1]), own, i) for own in families[plan.size] for i in range(IMAGES)]
                 asked = [to_ask(one.keys(i, 1), draw(own, i, False)(), model.device) for one, own, i in jobs]
             drawn[plan.size] = [one for (one,) in asked]
-        kept.add_cost(measure(model, plan, drawn[plan.size], **how))
+        kept.add_cost(measure(model, plan, drawn[plan.size], graphs=graphs, **how))
     return True

@@ -78,6 +78,9 @@ class Written:
 Forget = Callable[[int, int, Tensor, Turns, tuple[Tensor, Tensor], Tensor], tuple[Tensor, Tensor]]
 
 
+Writer = Callable[[Memory, Tensor, int], Written]
+
+
 class Decoder(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -87,6 +90,7 @@ class Decoder(nn.Module):
         nn.init.normal_(self.embedding.weight, std=config.width**-0.5)  # it is the head as well
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.decoder_layers))
         self.norm = Norm(config.width)
+        self.writer: Writer | None = None  # who writes instead, for a while: see model/recorded.py
 
     def remember(self, features: Float[Tensor, "b n c"], cells: Cells) -> Memory:
         """Keys and values of the features, for every layer."""
@@ -127,6 +131,8 @@ class Decoder(nn.Module):
 
         Most answers are short and a few are long: those that have ended leave the batch once they are half of it.
         """
+        if self.writer is not None and forget is None:
+            return self.writer(memory, question, longest)
         batch, asked = question.shape
         begun = F.pad(question, (0, 1), value=BOS)
         hidden, kept = self._read(begun, asked, memory)

@@ -111,7 +111,7 @@ class Sheet:
         self.size, self.dtype = self._most("size"), self._most("dtype")
         for arm in ARMS:
             self._keep(arm, lambda way: way.dtype, self.dtype)
-        self.device, self.measured_in = self._machine()
+        self.device, self.measured_in, self.graphs = self._machine()
         self._found: dict[Any, Found] = {}
 
     def _drop_other_models(self) -> None:
@@ -149,10 +149,11 @@ class Sheet:
                 votes[getattr(way, name)] += len(rows)
         return votes.most_common(1)[0][0] if votes else getattr(next(iter(self.ways)), name)
 
-    def _machine(self) -> tuple[str | None, str | None]:
-        """The device and precision of most cost lines: speeds of different machines are never compared."""
-        votes = Counter((line.get("device"), line["cost"].get("dtype")) for line in self.costs)
-        return votes.most_common(1)[0][0] if votes else (None, None)
+    def _machine(self) -> tuple[str | None, str | None, bool]:
+        """The device and precision of most cost lines, and whether steps were recorded: speeds that differ in one of
+        these are never compared."""
+        votes = Counter(map(measured_how, self.costs))
+        return votes.most_common(1)[0][0] if votes else (None, None, False)
 
     @property
     def families(self) -> list[str]:
@@ -167,6 +168,11 @@ class Sheet:
 
     def answers(self) -> int:
         return sum(len(rows) for rows in self.ways.values())
+
+
+def measured_how(line: Mapping[str, Any]) -> tuple[str | None, str | None, bool]:
+    """On what, in which precision, and whether the steps of writing were recorded."""
+    return line.get("device"), line["cost"].get("dtype"), line.get("graphs", False)
 
 
 def _way(arm: str, about: Mapping[str, Any]) -> Way:
@@ -289,7 +295,7 @@ class Arm:
         fits: list[tuple[bool, int, Row]] = []
         for line in self.sheet.costs:
             about = line["cost"]
-            same = (line.get("device"), about.get("dtype")) == (self.sheet.device, self.sheet.measured_in)
+            same = measured_how(line) == (self.sheet.device, self.sheet.measured_in, self.sheet.graphs)
             same &= (about["method"], one_name(about["relevance"])) == (method, one_name(relevance))
             same &= told(about.get("how") or {}) == told(how or {})
             same &= tuple(about["size"]) == self.sheet.size

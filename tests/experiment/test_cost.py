@@ -39,6 +39,18 @@ def test_every_kind_of_method_is_timed_once(model, tmp_path):
     assert add_costs(model, plans, again, batches=2) and len(again.costs) == len(METHODS)
 
 
+def test_with_recorded_steps_a_cost_is_another(model, monkeypatch):
+    """On a CPU the steps are taken as they are, in the tensors of a recording."""
+    plan, kept, writers = Plan("scenes", budget=32, **SMALL), Kept(None), []
+    real = cost.said_once
+    monkeypatch.setattr(cost, "said_once", lambda *how: writers.append(how[0].decoder.writer) or real(*how))
+    for graphs in (False, True, True):
+        assert add_costs(model, [plan], kept, batches=2, warm=0, graphs=graphs)
+    assert [line["graphs"] for line in kept.costs] == [False, True]  # the second time it was known
+    assert [bool(writer) for writer in writers] == [False] * 2 + [True] * (len(writers) - 2) and len(writers) > 4
+    assert model.decoder.writer is None
+
+
 def test_time_that_is_over_times_nothing(model):
     kept = Kept(None)
     assert not add_costs(model, [Plan("scenes", **SMALL)], kept, until=0.0) and not kept.costs

@@ -10,25 +10,12 @@ from homunculus.model.config import tiny
 from homunculus.model.decoder import Decoder, Memory
 from homunculus.model.encoder import Cells
 from homunculus.model.tokenizer import BOS, EOS, PAD
-from tests.model.tiny import ANSWERS, QUESTIONS, NeverWaits, answers, close, questions
+from tests.model.tiny import ANSWERS, QUESTIONS, NeverWaits, answers, close, loud_decoder, pictures, questions
 
 
 @pytest.fixture
 def decoder():
-    torch.manual_seed(3)
-    decoder = Decoder(tiny())
-    for layer in decoder.layers:  # a loud one, whose letters follow from what it sees and not from the letter before
-        layer.attention.out.weight.data *= 8
-        layer.mlp[2].weight.data *= 8
-    return decoder
-
-
-def pictures(batch=3, count=20, seed=5):
-    """Features and cells of images, made up."""
-    generator = torch.Generator().manual_seed(seed)
-    features = torch.randn(batch, count, 32, generator=generator)
-    places = torch.rand(batch, count, 4, generator=generator) * torch.tensor([4.0, 64.0, 64.0, 0.0])
-    return features, Cells(places, torch.zeros(batch, count), torch.zeros(batch, count, 3))
+    return loud_decoder()
 
 
 def one(memory, i):

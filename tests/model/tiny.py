@@ -7,6 +7,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from homunculus.model.config import tiny
+from homunculus.model.decoder import Decoder
+from homunculus.model.encoder import Cells
 from homunculus.model.tokenizer import EOS, Tokenizer
 from homunculus.model.vlm import CompactVLM, look
 from homunculus.structures import VisualTokens
@@ -37,6 +39,24 @@ def tokens(batch: int = 3, budget: int = 64, seed: int = 0, **options: Any) -> V
     """Looks at noise by noise."""
     density = torch.rand(batch, 16, 16, generator=torch.Generator().manual_seed(seed + 1)) ** 4
     return look(noise(batch, seed=seed), density, budget, **options)
+
+
+def loud_decoder() -> Decoder:
+    """One whose letters follow from what it sees and not from the letter before."""
+    torch.manual_seed(3)
+    decoder = Decoder(tiny())
+    for layer in decoder.layers:
+        layer.attention.out.weight.data *= 8
+        layer.mlp[2].weight.data *= 8
+    return decoder
+
+
+def pictures(batch: int = 3, count: int = 20, seed: int = 5) -> tuple[Tensor, Cells]:
+    """Features and cells of images, made up."""
+    generator = torch.Generator().manual_seed(seed)
+    features = torch.randn(batch, count, 32, generator=generator)
+    places = torch.rand(batch, count, 4, generator=generator) * torch.tensor([4.0, 64.0, 64.0, 0.0])
+    return features, Cells(places, torch.zeros(batch, count), torch.zeros(batch, count, 3))
 
 
 def close(a: Tensor, b: Tensor, tolerance: float = 2e-5) -> bool:

@@ -174,6 +174,15 @@ def test_speeds_of_two_machines_are_never_compared(tmp_path):
     assert both.device == "Test GPU" and arm.cost("topk", 64) is None and arm.cost("topk", 100) is not None
 
 
+def test_speeds_with_recorded_steps_and_without_are_never_compared(tmp_path):
+    plain = list(lines({"topk": (70, 70, 70)}, questions=8))
+    some = [line | {"graphs": True} if "cost" in line else line for line in lines(questions=8)]
+    both = sheet(tmp_path / "rows.jsonl", iter(plain), iter(some))
+    assert both.graphs and both.arms[0].cost("topk")["graphs"]
+    alone = [line for line in some if "cost" not in line or line["cost"]["method"] != "topk"]
+    assert sheet(tmp_path / "rows.jsonl", iter(plain), iter(alone)).arms[0].cost("topk") is None
+
+
 def test_tuned_rows_decide_and_zero_shot_ones_are_provisional(tmp_path):
     worse = dict.fromkeys(ACCURACY, (50, 50, 50))
     both = sheet(tmp_path / "rows.jsonl", lines(worse, questions=80), lines(questions=80, **TUNED))
