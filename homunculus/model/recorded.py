@@ -1,9 +1,9 @@
 """Writing in tensors that stay where they are, so that a step can be recorded once and replayed: a CUDA graph.
 
-`Decoder.write` launches some hundred and thirty small operations for each letter, one by one, and for a few answers at
-a time a GPU waits for its host nearly all of the while: 64 tokens are then as slow as 4096. Here keys and values lie in
-tensors with room for a whole answer, a step writes its own into them, and all that changes from letter to letter is on
-the device, its number included. Answers are those of `Decoder.write`; a place that is not written yet is not looked at.
+`Decoder.write` launches some hundred and thirty small operations for each letter, one by one; with a few answers at a
+time a GPU spends most of that waiting for its host, however much or little there is to read. Here keys and values lie
+in tensors with room for a whole answer, a step writes its own into them, and all that changes from letter to letter is
+on the device, its number included. Answers are those of `Decoder.write`: what is not written yet is not looked at.
 
     with recorded(model.decoder):
         answer(model, images, questions)

@@ -204,8 +204,8 @@ def _up_to_main(arm: Arm) -> list[int]:
 
 
 def _tier_3_at(arm: Arm, tokens: int) -> Claim:
-    claims = [Claim(None, (), tuple(f"`{name}`" for name in arm.expected(Arm.peers) if name not in arm.peers()))]
-    claims = claims if claims[0].missing else []
+    absent = tuple(f"`{name}`" for name in arm.expected(Arm.peers) if name not in arm.peers())
+    claims = [Claim(None, (), absent)] if absent else []
     for family, least in zip(THREE, (7, 5, 5), strict=True):
         ours = arm.find(OURS, [family], budget=tokens)
         peer = best_peer(arm, family)
