@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import homunculus
 from homunculus.errors import ImageError
-from homunculus.kernels import reference, resample
+from homunculus.kernels import plain, reference, resample
 from homunculus.kernels.reference import sample_boxes, sample_dyadic, sample_rotated
 from homunculus.sampling import sample
 
@@ -312,3 +312,16 @@ def test_images_must_be_those_that_were_allocated():
         sample(torch.rand(1, 3, 64, 65), allocation)
     with pytest.raises(ImageError, match="2 images"):
         sample(torch.rand(2, 3, 64, 64), allocation)
+
+
+@pytest.mark.parametrize("kind", ["dyadic", "box", "rotated"])
+def test_images_may_be_sampled_some_at_a_time(kind, monkeypatch):
+    images = (torch.rand(5, 3, 96, 128, generator=torch.Generator().manual_seed(1)) * 255).to(torch.uint8)
+    boxes = torch.tensor([[0.0, 0, 16, 16], [32, 32, 64, 64], [64, 0, 128, 64]]).expand(5, 3, 4)
+    angle = torch.linspace(0, 1, 15).view(5, 3)
+    how = {"leaf": 16, "kind": kind}
+    monkeypatch.setattr(plain, "together", lambda *_: None)
+    whole = plain.sample_cells(images, boxes, angle, **how)
+    for each in (1, 2, 4):
+        monkeypatch.setattr(plain, "together", lambda *_, each=each: each)
+        assert torch.equal(plain.sample_cells(images, boxes, angle, **how), whole)
