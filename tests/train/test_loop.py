@@ -174,10 +174,8 @@ def test_what_is_finished_is_only_loaded(unbroken, tmp_path):
 
 
 def test_it_stops_in_time(tmp_path):
-    began = time.monotonic()
     outcome = Toy(pause=0.02).fit(tmp_path, Settings(10_000), minutes=2 / 60)
-    assert time.monotonic() - began < 2
-    assert not outcome.finished and outcome.step > 10
+    assert not outcome.finished and 1 < outcome.step < 100  # as many as could be, were nothing but the pauses
     assert Toy(seed=1).fit(tmp_path, Settings(10_000), minutes=0.0).step == outcome.step + 1
 
 
