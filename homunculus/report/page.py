@@ -248,12 +248,13 @@ def _measured(sheet: Sheet, command: str) -> list[Block]:
     dates = sorted({line["date"] for line in measured if line.get("date")})
     tuned = sum((model.get("tuned") or {}).get("seconds") or 0.0 for model in sheet.models.values())
     answering, timed = (sum(line[what] for line in sheet.spent) for what in ("seconds", "questions"))
+    once = ". Each method was tuned once: how much another run would differ is not in them" if tuned else ""
     recorded = ", the steps of writing recorded as CUDA graphs" if sheet.graphs else ""
     lines = [
         ["command", f"`{command}`"],
         ["answers", f"{_grouped(sheet.answers())} of {len(sheet.ways)} ways of asking, in {sheet.dtype}"],
         ["images", f"{sheet.size[0]} × {sheet.size[1]} px unless said otherwise"],
-        ["speed and memory", f"{sheet.device or 'not measured'}, {sheet.measured_in or NONE}{recorded}"],
+        ["speed and memory", f"{sheet.device}, {sheet.measured_in}{recorded}" if sheet.costs else NOT_MEASURED],
         ["devices", listed(list(devices)) or NONE],
         ["versions", f"homunculus {__version__}" + (f", torch {listed(list(torches))}" if torches else "")],
         ["dates", " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else NONE],
@@ -266,8 +267,7 @@ def _measured(sheet: Sheet, command: str) -> list[Block]:
         [
             "intervals",
             f"bootstrap over images (BCa), all questions of an image together; {RESAMPLES} draws for differences and "
-            f"P5, {SKETCH} for means and shares. Each method was tuned once: how much another run would differ is not "
-            "in them",
+            f"P5, {SKETCH} for means and shares{once}",
         ],
     ]
     if sheet.elsewhere:

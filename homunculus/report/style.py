@@ -64,7 +64,7 @@ svg{width:100%;height:auto;display:block;overflow:visible}
 .examples{display:inline-block;vertical-align:top;width:min(100%,34rem);margin:1.2rem 1.2rem .6rem 0}
 .examples .pictures{grid-template-columns:1fr 1fr;gap:.8rem}
 .examples img{width:100%;height:auto;display:block;border:1px solid var(--rule);margin-bottom:.35rem}
-.examples .said{font-size:.86rem;margin:.1rem 0 .6rem}
+.examples .said{font-size:.86rem;margin:.1rem 0 .6rem;min-height:3.1em}
 details{margin:1rem 0}summary{cursor:pointer;color:var(--accent)}
 @media (max-width:40rem){main{padding:1.6rem 1rem 3rem}body{font-size:15px}th,td{padding:.38rem .55rem}.decision{
 padding:1rem}
