@@ -21,6 +21,7 @@ from torch import Tensor
 
 from homunculus.allocation.levels import LEVELS, SPLIT
 from homunculus.data import make
+from homunculus.errors import HomunculusError
 from homunculus.eval.suites import FAMILIES
 from homunculus.model.looking import question_ids
 from homunculus.model.tokenizer import EOS, PAD
@@ -131,4 +132,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except HomunculusError as error:
+        raise SystemExit(f"error: {error}") from None
