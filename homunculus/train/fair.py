@@ -18,10 +18,11 @@ from typing import Any
 from homunculus.errors import ModelError
 from homunculus.eval.answers import SEGMENTED, Shared
 from homunculus.eval.drawing import Draw, drawers, remembering
-from homunculus.eval.plans import Plan, weights_key
+from homunculus.eval.plans import WHOLE, Plan, weights_key
 from homunculus.eval.rows import Kept
 from homunculus.eval.running import Tick, run, without_repeats
 from homunculus.model.vlm import CompactVLM
+from homunculus.peers.reading import stage_of
 from homunculus.train import checkpoint
 from homunculus.train.pool import Pool
 from homunculus.train.tune import EACH, Tuning, tuned
@@ -55,8 +56,17 @@ def by_reader(plans: Iterable[Plan]) -> dict[str, list[Plan]]:
 
 
 def shown_how(plan: Plan) -> dict[str, Any]:
-    """What a reader is tuned on: the method, its budget and its options."""
+    """What a reader is tuned on: the method, its budget and its options. What is forgotten while an answer is written
+    is not there to learn from, so `dyrate` has the reader of all leaves.
+
+    >>> shown_how(Plan("scenes", method="peers/dyrate", budget=None)) == shown_how(
+    ...     Plan("scenes", method="whole", budget=None)
+    ... )
+    True
+    """
     options = {name: value for name, value in plan.how.items() if name != "longest"}
+    if plan.peer is not None and stage_of(plan.peer) in ("none", "decoding"):
+        return {"method": WHOLE, "budget": None, "how": {} if plan.told else {"told": False}}
     return {"method": plan.method, "budget": plan.budget, "how": options}
 
 
@@ -135,7 +145,7 @@ def run_tuned(
             if folder is not None:
                 checkpoint.save(folder, model.state_dict(), {}, {"step": len(kept.models), "weights": weights})
             kept.add_model(weights, told | {"base": name})
-            say(f"{own[0].method}: {json.dumps(told['tuned'])}")
+            say(f"{told['tuned']['method']}: {json.dumps(told['tuned'])}")
             if not _asked(model, own, kept, until, tick, draw, shared):
                 return False
     if folder is not None:

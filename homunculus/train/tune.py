@@ -4,8 +4,7 @@ what it has never seen.
 Encoder and decoder learn; the scorer is frozen and says where to look, as when questions are asked. Every method sees
 the same questions in the same order, in batches of as many; what differs is only what is shown of an image. A reducer
 that acts on all leaves has them all encoded: for each question, which tells how relevant they are, or, told nothing,
-once for the questions of an image. What is forgotten while an answer is written (`dyrate`) is not there to learn from:
-its reader is that of all leaves.
+once for the questions of an image.
 """
 
 import copy

@@ -89,6 +89,19 @@ def test_what_is_learnt_from_is_what_is_answered_from(model, pool, method, told)
     assert written.letters.equal(read.written.letters)
 
 
+def test_one_reader_serves_all_that_show_every_leaf(model, pool):
+    plans = [replace(plan_of(method), questions=4) for method in ("peers/dyrate", "whole")]
+    losses = [OwnTokens(model, [pool], plan, EACH)(0)[0] for plan in plans]
+    torch.testing.assert_close(*losses, rtol=1e-5, atol=0.0)
+    untold = replace(plans[0], how={"told": False})
+    assert [len(own) for own in fair.by_reader([*plans, untold]).values()] == [2, 1]
+    kept = Kept(None)
+    assert run_tuned(model, plans, kept, FEW, images=4)
+    (weights,) = kept.models
+    assert kept.models[weights]["tuned"]["method"] == "whole"
+    assert [len(kept.rows[plan.mark(weights)]) for plan in plans] == [4, 4]
+
+
 def test_options_of_a_method_are_what_its_reader_learns_from(model, pool):
     samples = pool.draw(EACH, 0, EACH)
     density = torch.rand(EACH, SIDE // 16, SIDE // 16, generator=torch.Generator().manual_seed(0))
