@@ -144,6 +144,17 @@ def own_budget(method: str, budget: int) -> int | None:
     return None if method == WHOLE else budget
 
 
+def reader_of(method: str) -> str:
+    """The method whose reader answers by this one, where readers are tuned. What is forgotten while an answer is
+    written is not there to learn from, so `dyrate` has the reader of all leaves.
+
+    >>> reader_of("topk"), reader_of("peers/tome"), reader_of("peers/dyrate"), reader_of("peers/whole")
+    ('topk', 'peers/tome', 'whole', 'whole')
+    """
+    whole = method.startswith(PEERS) and stage_of(method.removeprefix(PEERS)) in ("none", "decoding")
+    return WHOLE if whole else method
+
+
 def method_names() -> list[str]:
     """Every method there is.
 

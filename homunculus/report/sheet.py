@@ -21,7 +21,7 @@ from typing import Any
 
 from homunculus.data import FAMILIES
 from homunculus.errors import DataError
-from homunculus.eval.plans import one_name
+from homunculus.eval.plans import one_name, reader_of
 from homunculus.report.numbers import Found, Row
 
 BUDGET = 273
@@ -67,14 +67,14 @@ def told(how: Mapping[str, Any]) -> str:
 
 
 def arm_of(method: str, tuned: Mapping[str, Any] | None) -> str | None:
-    """The arm of weights that were tuned like this, asked by this method; None where they are tuned for another.
+    """The arm of weights that were tuned like this, asked by this method; None where they are another's reader.
 
     >>> arm_of("topk", None), arm_of("topk", {"method": "topk", "equal": "samples"}), arm_of("topk", {"method": "v1"})
     ('zero-shot', 'tuned', None)
     """
     if tuned is None:
         return "zero-shot"
-    if tuned.get("method") != method:
+    if tuned.get("method") != reader_of(method):
         return None
     return "seconds" if tuned.get("equal") == "seconds" else "tuned"
 

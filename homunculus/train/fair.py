@@ -18,11 +18,10 @@ from typing import Any
 from homunculus.errors import ModelError
 from homunculus.eval.answers import SEGMENTED, Shared
 from homunculus.eval.drawing import Draw, drawers, remembering
-from homunculus.eval.plans import WHOLE, Plan, weights_key
+from homunculus.eval.plans import Plan, reader_of, weights_key
 from homunculus.eval.rows import Kept
 from homunculus.eval.running import Tick, run, without_repeats
 from homunculus.model.vlm import CompactVLM
-from homunculus.peers.reading import stage_of
 from homunculus.train import checkpoint
 from homunculus.train.pool import Pool
 from homunculus.train.tune import EACH, Tuning, tuned
@@ -56,18 +55,16 @@ def by_reader(plans: Iterable[Plan]) -> dict[str, list[Plan]]:
 
 
 def shown_how(plan: Plan) -> dict[str, Any]:
-    """What a reader is tuned on: the method, its budget and its options. What is forgotten while an answer is written
-    is not there to learn from, so `dyrate` has the reader of all leaves.
+    """What a reader is tuned on: the method, its budget and its options.
 
-    >>> shown_how(Plan("scenes", method="peers/dyrate", budget=None)) == shown_how(
-    ...     Plan("scenes", method="whole", budget=None)
-    ... )
+    >>> dyrate, whole = (Plan("scenes", method=name, budget=None) for name in ("peers/dyrate", "whole"))
+    >>> shown_how(dyrate) == shown_how(whole)
     True
     """
-    options = {name: value for name, value in plan.how.items() if name != "longest"}
-    if plan.peer is not None and stage_of(plan.peer) in ("none", "decoding"):
-        return {"method": WHOLE, "budget": None, "how": {} if plan.told else {"told": False}}
-    return {"method": plan.method, "budget": plan.budget, "how": options}
+    method, options = reader_of(plan.method), {name: own for name, own in plan.how.items() if name != "longest"}
+    if method != plan.method:  # all of its other options are about writing, of which there is none here
+        return {"method": method, "budget": None, "how": {} if plan.told else {"told": False}}
+    return {"method": method, "budget": plan.budget, "how": options}
 
 
 def known_reader(kept: Kept, base: str, plan: Plan, tuning: Tuning) -> str | None:

@@ -14,6 +14,7 @@ from homunculus.eval.rows import Kept
 from homunculus.eval.suites import own_budget
 from homunculus.model.config import tiny
 from homunculus.model.vlm import CompactVLM
+from homunculus.report.sheet import Sheet
 from homunculus.train import fair, tune
 from homunculus.train.fair import known_reader, run_tuned
 from homunculus.train.pool import Pool
@@ -100,6 +101,9 @@ def test_one_reader_serves_all_that_show_every_leaf(model, pool):
     (weights,) = kept.models
     assert kept.models[weights]["tuned"]["method"] == "whole"
     assert [len(kept.rows[plan.mark(weights)]) for plan in plans] == [4, 4]
+    sheet = Sheet([kept])  # a page has both among those that were tuned
+    assert {(way.method, way.arm) for way in sheet.ways} == {("peers/dyrate", "tuned"), ("whole", "tuned")}
+    assert not sheet.elsewhere
 
 
 def test_options_of_a_method_are_what_its_reader_learns_from(model, pool):
