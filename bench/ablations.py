@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from bench import plainly
 from bench.ablation_variants import PARTS, PRESETS, Questions, Scale, Variant, variants
 from bench.timing import announce, where
 from homunculus.cli.output import write_whole
@@ -178,4 +179,4 @@ def last_loss(folder: Path, variant: Variant) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    plainly.run(main)

@@ -42,7 +42,8 @@ def one_round(side: int, weights: str, threads: int | None) -> tuple[float, floa
     command = [sys.executable, "-c", ROUND, str(time.time()), str(side), weights, QUESTION]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"error: {done.stderr.strip().splitlines()[-1]}")  # what it says, without where it was
+        said = done.stderr.strip().splitlines()[-1]
+        sys.exit(f"error: {said.split('Error: ', 1)[-1]}")  # what it says, without where it was
     loaded, answered, used = done.stdout.split()
     return float(loaded), float(answered), int(used)
 

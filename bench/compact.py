@@ -29,12 +29,12 @@ from typing import Any
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from bench import plainly
 from bench.compact_report import error_of_confidence, report, way_of
 from bench.timing import announce
 from homunculus.allocation import DEFAULT, allocators, get_allocator
 from homunculus.cli.arguments import words
 from homunculus.cli.output import write_whole
-from homunculus.errors import HomunculusError
 from homunculus.eval.plans import Plan, weights_key
 from homunculus.eval.rows import Kept, Row
 from homunculus.eval.running import run, without_repeats
@@ -211,7 +211,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except HomunculusError as error:
-        raise SystemExit(f"Error: {error}") from None
+    plainly.run(main)

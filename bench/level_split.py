@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from rich.console import Console
 from torch import Tensor
 
+from bench import plainly
 from homunculus.allocation.levels import LEVELS, SPLIT
 from homunculus.data import make
-from homunculus.errors import HomunculusError
 from homunculus.eval.suites import FAMILIES
 from homunculus.model.looking import question_ids
 from homunculus.model.tokenizer import EOS, PAD
@@ -132,7 +132,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except HomunculusError as error:
-        raise SystemExit(f"error: {error}") from None
+    plainly.run(main)

@@ -13,8 +13,8 @@ import lzma
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench import plainly
 from homunculus.cli.output import write_whole
-from homunculus.errors import HomunculusError
 from homunculus.eval.columns import to_columns
 from homunculus.eval.lines import read_rows
 from homunculus.eval.rows import with_parts
@@ -42,7 +42,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except HomunculusError as error:
-        raise SystemExit(f"Error: {error}") from None
+    plainly.run(main)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bench import plainly
 from bench.timing import announce, where
 from homunculus.cache.keys import content_key
 from homunculus.eval.lines import read_rows
@@ -312,4 +313,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly.run(main)

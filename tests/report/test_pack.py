@@ -1,6 +1,10 @@
 """Rows that are packed to be kept give the report that they gave before."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +99,13 @@ def test_what_would_lose_rows_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main([str(plain), "--out", str(plain)])
     assert "choose another name" in capsys.readouterr().err and plain.read_bytes() == before
+
+
+def test_what_is_wrong_is_said_in_one_line(tmp_path):
+    """As a script says it, here and in every other that runs plainly."""
+    (tmp_path / "rows.jsonl").write_text('{"mark":"a"}\nnot a row\n{"mark":"b"}\n')
+    command = [sys.executable, "-m", "bench.pack", "rows.jsonl", "--out", "rows.jsonl.xz"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and not (tmp_path / "rows.jsonl.xz").exists()
+    assert done.stderr.startswith("error: cannot go on from rows.jsonl") and done.stderr.count("\n") == 1
