@@ -23,16 +23,18 @@ asked() { # asked LAUNCHER SUITE WORDS...: for as long as there is time
         --minutes "$((left / 60)).$((left % 60 * 10 / 60))" "$@"
 }
 
-# Answers by several processes, of which one computes while others prepare; readers are tuned by one, and times taken.
+# By several processes, of which one computes while others prepare; by one where seconds are counted.
 processes=${PROCESSES:-3}
 several="python -m torch.distributed.run --nproc-per-node $processes"
 suites="main budgets,forgiving,ablations,turns,looks,large,unlike"
-case "$*" in *--tune*) several=python processes=1 suites=main,fewer ;; esac
+times="${TIMED:-main:8 budgets:3}"                      # a suite and the seconds for each method
+case "$*" in *--tune*) suites=main,fewer times= ;; esac # a reader's tuning changes no time
+case "$*" in *--tune-seconds*) several=python processes=1 ;; esac
 drawing=$((($(nproc) - 1) / processes)) # cores for each process to draw images on
 [ $drawing -gt 0 ] || drawing=1
 for suite in ${SUITES:-$suites}; do
     asked "$several" "$suite" --no-cost "$@"
 done
-[ "$several" = python ] || for timed in ${TIMED:-main:8 budgets:3}; do # a suite and the seconds for each method
+for timed in $times; do
     asked python "${timed%:*}" --cost-seconds "${timed#*:}" "$@"
 done

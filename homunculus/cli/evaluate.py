@@ -72,7 +72,7 @@ def evaluate(
     from homunculus.eval.summary import table, time_taken
     from homunculus.eval.surroundings import sharing
     from homunculus.model.weights import load_model
-    from homunculus.train.fair import run_tuned
+    from homunculus.train.fair import dealt, run_tuned
     from homunculus.train.processes import share
     from homunculus.train.tune import Tuning
 
@@ -88,7 +88,7 @@ def evaluate(
         methods=words(methods) if methods else None,
         relevance=relevance,
     )
-    plans = without_repeats(plans_of(words(suite), scope))
+    plans, part = without_repeats(plans_of(words(suite), scope)), share()
     tuning = None
     if graphs and place.type != "cuda":
         raise ModelError(f"steps are recorded on a CUDA device, not on {place}: leave out --graphs")
@@ -96,8 +96,9 @@ def evaluate(
         if tune is not None and tune_seconds is not None:
             raise ModelError("readers are tuned on equal samples or for equal seconds: give --tune or --tune-seconds")
         tuning = Tuning(samples=tune) if tune is not None else Tuning(seconds=tune_seconds)
-        if share()[1] > 1:
-            raise ModelError("readers are tuned by one process: leave out torchrun, or --tune")
+        if tune_seconds is not None and part[1] > 1:
+            raise ModelError("equal seconds would be shared by processes: leave out torchrun, or give --tune")
+        plans = dealt(plans, part)
     if not out.parent.is_dir():
         raise OutputError(f"the folder {out.parent} does not exist: create it or write elsewhere with --out")
     until = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
@@ -109,9 +110,9 @@ def evaluate(
     model = load_model(weights, str(place))
     # autocast keeps its copy of a weight only where the weight asks for gradients; nothing here makes any.
     model.requires_grad_(scope.dtype == "bfloat16")
-    part = share()
     kept = Kept(out, part[0])
-    total = sum(len(range(part[0], plan.questions, part[1])) for plan in plans)
+    whole = tuning is not None  # a process asks all questions of a reader it has tuned
+    total = sum(plan.questions if whole else len(range(part[0], plan.questions, part[1])) for plan in plans)
     with progress(total, suite) as advance:
         how: dict[str, Any] = {"workers": workers, "until": until, "tick": lambda plan, questions: advance(questions)}
         if tuning is not None:

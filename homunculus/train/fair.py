@@ -3,7 +3,8 @@
 Equal samples is one comparison; equal seconds another, since a reducer that encodes all leaves learns from fewer
 samples in a second. Readers are made, asked and dropped, one after another: rows are kept, and which weights gave them.
 A method whose rows are all there is not tuned again, nor is the one that was being asked when a run was stopped: its
-reader lies beside the rows until all is asked.
+reader lies beside the rows until all is asked. Several processes deal readers out among them, and each tunes its own by
+itself; not where seconds are equal, which would be shared.
 """
 
 import copy
@@ -21,9 +22,11 @@ from homunculus.eval.drawing import Draw, drawers, remembering
 from homunculus.eval.plans import Plan, reader_of, weights_key
 from homunculus.eval.rows import Kept
 from homunculus.eval.running import Tick, run, without_repeats
+from homunculus.eval.surroundings import sharing
 from homunculus.model.vlm import CompactVLM
 from homunculus.train import checkpoint
 from homunculus.train.pool import Pool
+from homunculus.train.processes import apart
 from homunculus.train.tune import EACH, Tuning, tuned
 
 FAMILIES = {"documents": 1.0, "scenes": 1.0, "scene-text": 1.0}
@@ -52,6 +55,17 @@ def by_reader(plans: Iterable[Plan]) -> dict[str, list[Plan]]:
             raise ModelError("readers are tuned on one look: leave --tune out of suites that look again")
         found.setdefault(json.dumps(shown_how(plan), sort_keys=True), []).append(plan)
     return found
+
+
+def dealt(plans: Iterable[Plan], part: tuple[int, int]) -> list[Plan]:
+    """Plans whose readers a process tunes: every so-manyth.
+
+    >>> some = [Plan("scenes", budget=budget) for budget in (64, 100, 150)]
+    >>> [plan.budget for plan in dealt([*some, Plan("documents", budget=64)], (0, 2))]
+    [64, 64, 150]
+    """
+    process, parts = part
+    return [plan for own in list(by_reader(plans).values())[process::parts] for plan in own]
 
 
 def shown_how(plan: Plan) -> dict[str, Any]:
@@ -135,8 +149,9 @@ def run_tuned(
             if enough not in pools:
                 pools[enough] = stack.enter_context(make_pool(base, own[0], workers, enough))
                 pools[enough].fill()
-            model, about = tuned(base, own[0], [pools[enough]], tuning)
-            longest = max(longest, about["seconds"])
+            with apart():
+                model, about = tuned(base, own[0], [pools[enough]], tuning)
+            longest = max(longest, about["seconds"] * sharing(base.device))
             told = {"tuned": shown_how(own[0]) | about}
             weights = weights_key(model)
             if folder is not None:

@@ -13,7 +13,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -33,6 +34,21 @@ def share() -> tuple[int, int]:
     (0, 1)
     """
     return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """While this lasts a process trains by itself, whatever others do: what it makes is what one alone would make.
+
+    >>> with apart():
+    ...     share()
+    (0, 1)
+    """
+    before = {name: os.environ.pop(name) for name in ("RANK", "WORLD_SIZE") if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(before)
 
 
 def local_device() -> torch.device:

@@ -25,6 +25,7 @@ from homunculus.errors import ModelError
 from homunculus.eval.answers import SEGMENTED
 from homunculus.eval.packed import MATES, allocated_together, padded_cells
 from homunculus.eval.plans import Plan
+from homunculus.eval.surroundings import sharing
 from homunculus.model.decoder import Memory
 from homunculus.model.encoder import cells_of
 from homunculus.model.vlm import CompactVLM, look
@@ -88,7 +89,8 @@ def tuned(base: CompactVLM, plan: Plan, pools: Sequence[Pool], tuning: Tuning) -
         outcome = fit(
             model, loss, settings, Path(folder), name="tune", trained=reader, begin=loss.begin, progress=False
         )
-    about |= {"samples": outcome.step * tuning.batch, "seconds": round(time.monotonic() - started, 2)}
+    taken = (time.monotonic() - started) / sharing(base.device)  # of the device's time, its part
+    about |= {"samples": outcome.step * tuning.batch, "seconds": round(taken, 2)}
     return model.eval().requires_grad_(False), about | {"loss": round(outcome.loss, 4)}
 
 

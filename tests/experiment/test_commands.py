@@ -153,3 +153,19 @@ def test_methods_are_timed_alone(run, folder, monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     assert run(*own)[0] == 0
     assert {line["cost"]["method"] for line in Kept(tmp_path / "rows.jsonl", process=None).costs} >= {"topk"}
+
+
+def test_processes_deal_readers_out_and_each_tunes_as_one_alone_would(run, folder, monkeypatch, tmp_path):
+    own = ("eval", "--weights", folder, "--workers", "0", "--methods", "topk,uniform,v1", "--families", "scenes")
+    own += ("--size", "256", "--budget", "64", "--questions", "4", "--tune", "64")
+    assert run(*own, "--out", "alone.jsonl")[0] == 0
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for process, count in (("0", 2), ("1", 1)):
+        monkeypatch.setenv("RANK", process)
+        code, out, error = run(*own)
+        assert code == 0 and out.count('"equal": "samples"') == count and "all is asked" in out, error
+    one, two = (Kept(tmp_path / name, process=None) for name in ("alone.jsonl", "rows.jsonl"))
+    assert len(one.models) == 3 and one.models.keys() == two.models.keys()
+    assert {mark: set(rows) for mark, rows in one.rows.items()} == {mark: set(rows) for mark, rows in two.rows.items()}
+    code, out, error = run(*own[:-2], "--tune-seconds", "1")
+    assert code == 2 and "leave out torchrun" in error
