@@ -5,6 +5,7 @@
 #   sh runs/experiment.sh [rows.jsonl [words ...]]
 set -eu
 cd "$(dirname "$0")/.."
+export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF:-expandable_segments:True}" # what is written grows letter by letter
 rows=${1:-out/experiment.jsonl}
 [ $# -eq 0 ] || shift
 kept=bench/results/experiment.jsonl.xz

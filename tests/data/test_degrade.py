@@ -17,6 +17,7 @@ from homunculus.data.degrade_batch import Parameters, draw_parameters
 from homunculus.data.dice import Dice
 from homunculus.errors import DataError
 from homunculus.viz.example import example_page
+from tests.devices import no_sync
 
 sines = st.floats(-MAX_SINE, MAX_SINE)
 
@@ -275,8 +276,5 @@ def test_nothing_waits_for_the_device(page):
     images, boxes = as_batch(page).cuda(), torch.tensor([[[30.0, 40, 90, 60]]]).cuda()
     generator = torch.Generator("cuda").manual_seed(0)
     degrade_batch.degrade_batch(images, boxes, draw_parameters(1, generator))
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_sync():
         degrade_batch.degrade_batch(images, boxes, draw_parameters(1, generator, fully=True))
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

@@ -15,6 +15,7 @@ from homunculus.peers.hired import cut, tile_counts
 from homunculus.peers.residual import in_rounds
 from homunculus.peers.spread import evenly
 from homunculus.peers.tokens import fingerprints
+from tests.devices import no_sync
 from tests.peers.made import alone, cosine, each, made, numbers
 
 # -------------------------------------------------------------------------------------------------- divprune, cdpruner
@@ -275,10 +276,6 @@ def test_a_fingerprint_is_of_values_wherever_they_lie():
 def test_a_gpu_finds_the_same_fingerprints():
     images = torch.randint(0, 256, (3, 3, 31, 45), dtype=torch.uint8, generator=torch.Generator().manual_seed(5))
     there = images.cuda()
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_sync():
         own = fingerprints(there)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert torch.equal(own.cpu(), fingerprints(images))
