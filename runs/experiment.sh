@@ -1,6 +1,6 @@
 #!/bin/sh
 # The experiment on one GPU, all of it. Give it again until every suite says "all is asked"; each call takes MINUTES (8)
-# and a little more. What bench/results keeps is not asked again, and PACK=FILE.jsonl.xz packs all rows at the end.
+# and a little more. What bench/results (or KEPT) has is not asked again, and PACK=FILE.jsonl.xz packs all rows at the end.
 # Further words go to `homunculus eval`; readers of their own are asked for with --tune 6400, or --tune-seconds 20.
 #   sh runs/experiment.sh [rows.jsonl [words ...]]
 set -eu
@@ -8,10 +8,10 @@ cd "$(dirname "$0")/.."
 export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF:-expandable_segments:True}" # what is written grows letter by letter
 rows=${1:-out/experiment.jsonl}
 [ $# -eq 0 ] || shift
-kept=bench/results/experiment.jsonl.xz
+kept=${KEPT-bench/results/experiment.jsonl.xz}
 end=$(($(date +%s) + 60 * ${MINUTES:-8}))
 mkdir -p "$(dirname "$rows")"
-[ -e "$rows" ] || [ ! -e $kept ] || python -m bench.pack $kept --out "$rows"
+[ -e "$rows" ] || [ ! -e "$kept" ] || python -m bench.pack "$kept" --out "$rows"
 
 [ -z "${PACK:-}" ] || trap '[ ! -e "$rows" ] || python -m bench.pack "$rows" --out "$PACK"' EXIT
 

@@ -19,7 +19,7 @@ def test_the_script_asks_by_two_times_by_one_and_goes_on(tmp_path):
     torch.manual_seed(0)
     save_weights(CompactVLM(tiny()), tmp_path / "weights", {"stage": "read"})
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    settings = {"SUITES": "main", "TIMED": "main:0", "PROCESSES": "2", "WORKERS": "0", "PATH": path}
+    settings = {"KEPT": "", "SUITES": "main", "TIMED": "main:0", "PROCESSES": "2", "WORKERS": "0", "PATH": path}
     words = ("--weights", str(tmp_path / "weights"), "--methods", "topk,peers/tome", "--families", "scenes")
     words += ("--size", "256", "--budget", "64", "--questions", "16")
     rows = tmp_path / "rows" / "all.jsonl"
