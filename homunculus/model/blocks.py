@@ -1,5 +1,9 @@
 """What every transformer here is made of: attention with rotated queries and keys, and an MLP, both on a residual."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -25,7 +29,23 @@ def attend(
     mask: Bool[Tensor, "b 1 #t s"] | None = None,
 ) -> Float[Tensor, "b t c"]:
     """Heads put side by side again; True in the mask may be looked at."""
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2).flatten(2)
+    if mask is None or torch.compiler.is_compiling():
+        found = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    else:  # text, as long as a question happens to be, and longer with every letter
+        with any_shape():
+            found = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    return found.transpose(1, 2).flatten(2)
+
+
+@contextmanager
+def any_shape() -> Iterator[None]:
+    """Attention without cuDNN, which makes a plan for every new shape; an answer has a new one with every letter."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 class KeysValues(nn.Module):

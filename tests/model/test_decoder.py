@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from homunculus.model.blocks import any_shape
 from homunculus.model.config import tiny
 from homunculus.model.decoder import Decoder, Memory
 from homunculus.model.encoder import Cells
@@ -321,3 +322,35 @@ def test_the_host_never_waits(decoder):
         memory = decoder.remember(features, cells)
         decoder(memory, question, answer)
         decoder.write(memory, question, longest=8)  # the eighth letter is the first that may wait
+
+
+# ------------------------------------------------------------------------------------------------------ who computes it
+
+
+def test_text_is_not_left_to_kernels_that_plan_for_a_shape(decoder, monkeypatch):
+    """Nor are those switched off for anybody else, whatever happens."""
+    used, real = [], F.scaled_dot_product_attention
+
+    def noted(*how, **more):
+        used.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return real(*how, **more)
+
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    monkeypatch.setattr(F, "scaled_dot_product_attention", noted)
+    decoder.write(decoder.remember(*pictures()), questions(), longest=4)
+    assert len(used) == 4 * len(decoder.layers) and not any(used)
+    assert torch.backends.cuda.cudnn_sdp_enabled() == before
+    with pytest.raises(ValueError, match="stop"), any_shape():
+        raise ValueError("stop")
+    assert torch.backends.cuda.cudnn_sdp_enabled() == before
+
+
+@pytest.mark.gpu
+def test_a_gpu_writes_without_cudnn(decoder):
+    features, cells = pictures()
+    decoder.cuda()
+    with torch.autocast("cuda", torch.bfloat16), torch.no_grad(), torch.profiler.profile() as profile:
+        memory = decoder.remember(features.cuda(), Cells(*(part.cuda() for part in cells)))
+        decoder.write(memory, questions().cuda(), longest=6)
+    names = {event.key for event in profile.key_averages()}
+    assert any("attention" in name for name in names) and not any("cudnn" in name for name in names)
