@@ -25,6 +25,15 @@ TITLES = {
     "told": "What reducers begin with: leaves that are told what is relevant, or not",
     "rounds": "In how many rounds tokens are merged",
     "size": "Size of the image",
+    "foveal_share": "How many of the cells are the finest",
+    "fixation_share": "What the tree follows: 0 relevance alone, 1 distance from the gaze alone",
+    "e0": "How fast cells grow with distance from the gaze: e0, in leaves",
+    "context_level": "Context that is always there: 16 cells of level 4, 64 of level 3",
+    "reduce": "How the relevance of leaves becomes that of a cell: their sum, or the highest",
+    "mode and split": "Cells of each level, from the finest: one ranking of all, or so many of each",
+    "strata": "Strata on a side",
+    "weight": "What a stratum without a cell costs",
+    "stretch": "Which way cells are stretched",
 }
 
 

@@ -109,21 +109,26 @@ def _html(block: Block) -> str:
     return f"<details><summary>{marked(block.summary)}</summary>{to_html(block.blocks)}</details>"
 
 
+WORDS = ' class="text"'
+
+
 def _html_table(table: Table) -> str:
     groups = ""
     if table.groups:
         cells = "".join(f'<th colspan="{columns}">{marked(name)}</th>' for name, columns in table.groups)
         groups = f'<tr class="groups">{cells}</tr>'
-    head = "".join(f"<th>{marked(name)}</th>" for name in table.head)
+    words = {i for line in table.lines for i, text in enumerate(line) if text[:1].isalpha()}  # columns without numbers
+    head = "".join(f"<th{WORDS if i in words else ''}>{marked(name)}</th>" for i, name in enumerate(table.head))
     lines = "".join(
-        f"<tr>{''.join(_cell(text, i, table.prose) for i, text in enumerate(line))}</tr>" for line in table.lines
+        f"<tr>{''.join(_cell(text, i, table.prose, i in words) for i, text in enumerate(line))}</tr>"
+        for line in table.lines
     )
     kind = "prose" if table.prose else "sortable"
     inside = f"<thead>{groups}<tr>{head}</tr></thead><tbody>{lines}</tbody>"
     return f'<div class="scroll"><table class="{kind}">{inside}</table></div>'
 
 
-def _cell(text: str, column: int, prose: bool) -> str:
+def _cell(text: str, column: int, prose: bool, words: bool) -> str:
     if column == 0:
         return f'<th scope="row">{marked(text)}</th>'
     if text in TONES:
@@ -132,7 +137,7 @@ def _cell(text: str, column: int, prose: bool) -> str:
         return f"<td>{parts[1]} <small>{parts[2]}</small></td>"
     if text == NONE:
         return f'<td class="none">{NONE}</td>'
-    return f"""<td{' class="text"' if text[:1].isalpha() else ""}>{marked(text)}</td>"""
+    return f"<td{WORDS if words else ''}>{marked(text)}</td>"
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:

@@ -27,6 +27,8 @@ MARKS = {OURS: "o", BASE: "s", "pyramid": "^", "log-polar-rings": "D", "uniform"
 INK, SOFT, RULE = "#1c1c24", "#686874", "#d6d6de"  # as in viz.palette; replaced by the page's own
 MOST = 8  # lines in a picture
 SMALL = 9.0
+NEAR = 2.0  # points
+TICKS = (-50, -20, -5, -2, -1, 0, 1, 2, 5, 20, 50)
 
 
 class Point(NamedTuple):
@@ -121,7 +123,12 @@ def differences(arm: Arm) -> str | None:
     panel.set_yticks(range(len(found)), [name for name, _ in reversed(found)])
     panel.set_ylim(-0.7, len(found) - 0.3)
     panel.grid(axis="x", color=RULE, lw=0.6)
-    panel.set_xlabel(f"exact answers over {BASE}, points (95 % interval)")
+    panel.set_xscale("symlog", linthresh=NEAR, linscale=1.5)  # most are within a point, and some lose everything
+    ends = [pair.low for _, pair in found], [pair.high for _, pair in found]
+    ticks = [tick for tick in TICKS if min(*ends[0], -NEAR) <= tick <= max(*ends[1], NEAR)]
+    panel.set_xticks(ticks, [f"{tick:+g}".replace("-", "\N{MINUS SIGN}") if tick else "0" for tick in ticks])
+    panel.set_xticks([], minor=True)
+    panel.set_xlabel(f"exact answers over {BASE}, points (95 % interval), further apart within {NEAR:g}")
     return _svg(figure, f"differences {arm.name}", f"Difference to {BASE} in points for each method")
 
 

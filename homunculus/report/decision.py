@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from homunculus.eval.statistics import holm
 from homunculus.eval.suites import DECIDE
-from homunculus.report.numbers import Found, Paired, chance, number, points, signed
+from homunculus.report.numbers import Found, Paired, chance, counted, number, points, signed
 from homunculus.report.sheet import BUDGET, THREE, Arm, Sheet
 
 OURS, BASE = "foveated-pyramid", "topk"  # as the rules were written down, whatever becomes the default
@@ -143,7 +143,7 @@ def no_further_ahead(first: Found, second: Found, than: float) -> Claim:
 def _pair(first: Found, second: Found) -> tuple[Paired | None, Claim]:
     pair = first.against(second) if first and second else None
     if pair is not None:
-        text = f"{first.on}: {first.name} − {second.name} = {points(pair)}, n = {pair.questions}"
+        text = f"{first.on}: {first.name} − {second.name} = {points(pair)}, {counted(pair)}"
         return pair, Claim(None, (text,))
     lacking = tuple(found.label for found in (first, second) if not found)
     return None, Claim(None, (), lacking or (f"questions asked of both {first.label} and {second.label}",))

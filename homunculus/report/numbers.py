@@ -206,6 +206,11 @@ def percent(found: Interval | None) -> str:
     return NONE if found is None else f"{found.mean:.1f} [{found.low:.1f}, {found.high:.1f}]"
 
 
+def counted(pair: Paired) -> str:
+    """How many questions a difference is about; never parted at the end of a line."""
+    return f"n = {pair.questions}".replace(" ", "\N{NO-BREAK SPACE}")
+
+
 def points(pair: Paired | None) -> str:
     """
     >>> points(Paired(2.0, 0.5, 4.5, 0.1, 52.0, 50.0, 100))

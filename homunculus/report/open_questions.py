@@ -134,29 +134,25 @@ def full(arm: Arm) -> Answered:
     costs = arm.cost(WHOLE), arm.cost(OURS)
     speed = f", at {number(costs[1]['per_second'] / costs[0]['per_second'], 1)} times the time" if all(costs) else ""  # type: ignore[index]
     kept = percent(retained(ours, whole))
-    sentence = f"{pair.first:.1f} %, {points(pair)} points over {ours.name} (which keeps {kept} % of it){speed}."
+    sentence = f"{pair.first:.1f} %: {points(pair)} points against {ours.name}, which keeps {kept} % of it{speed}."
     return Answered(question, sentence, shown(whole, ours, pair))
 
 
 def right_budget(arm: Arm) -> Answered:
-    """The fewest tokens that lose no more than a point to the most."""
-    question = "Is 273 right?"
-    budgets = [tokens for tokens in arm.budgets(OURS) if arm.find(OURS, budget=tokens)]
-    if len(budgets) < 2:
+    """Whether fewer surely lose less than a point, and whether more are surely better; on the same questions."""
+    question, usual = "Is 273 right?", arm.find(OURS)
+    pairs = {tokens: arm.find(OURS, budget=tokens).against(usual) for tokens in arm.budgets(OURS) if usual}
+    known = {tokens: pair for tokens, pair in pairs.items() if pair is not None and tokens != arm.sheet.budget}
+    if not known:
         return Answered(question, NOT_MEASURED)
-    most = arm.find(OURS, budget=budgets[-1])
-    pairs = {tokens: arm.find(OURS, budget=tokens).against(most) for tokens in budgets[:-1]}
-    if None in pairs.values():  # too few questions in common
-        return Answered(question, NOT_MEASURED)
-    enough = next((tokens for tokens, pair in pairs.items() if pair and pair.difference >= -1), budgets[-1])
-    curve = ", ".join(
-        f"{tokens}: {number(100 * (arm.find(OURS, budget=tokens).average('exact') or 0))}" for tokens in budgets
-    )
-    word = "Yes" if enough == arm.sheet.budget else "More than needed" if enough < arm.sheet.budget else "Too few"
-    sentence = f"{word}: {enough} is the smallest budget within 1 point of {budgets[-1]} ({curve} %)."
-    return Answered(
-        question, sentence, f"`{OURS}`, all families, budgets {listed([str(tokens) for tokens in budgets])}"
-    )
+    enough = [tokens for tokens, pair in known.items() if tokens < arm.sheet.budget and pair.low > -MARGIN]
+    better = [tokens for tokens, pair in known.items() if tokens > arm.sheet.budget and pair.low > 0]
+    words = [f"{min(enough)} lose less than a point"] if enough else []
+    words += [f"{max(better, key=lambda tokens: known[tokens].difference)} are better"] if better else []
+    curve = listed([f"{tokens} {points(pair)}" for tokens, pair in known.items()])
+    sentence = f"{listed(words).capitalize() if words else 'Yes'}: against {arm.sheet.budget}, {curve} points."
+    budgets = listed([str(tokens) for tokens in sorted({*known, arm.sheet.budget})])
+    return Answered(question, sentence, f"`{OURS}`, all families, budgets {budgets}")
 
 
 def boundaries(arm: Arm) -> Answered:

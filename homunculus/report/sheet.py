@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from homunculus.allocation.levels import SPLIT
 from homunculus.data import FAMILIES
 from homunculus.errors import DataError
 from homunculus.eval.plans import one_name, reader_of
@@ -308,7 +309,22 @@ class Arm:
 def said(how: Mapping[str, Any]) -> str:
     """Options for people; what is left to the method is not said.
 
-    >>> said({"combine": "tree", "looks": 3})
-    'combine tree, looks 3'
+    >>> said({"combine": "tree", "looks": 3, "threshold": None}), said({"progressive": True}), said({"seed": None})
+    ('combine tree, looks 3, however sure', 'progressive, until sure', '')
+    >>> said({"mode": "split", "split": None}), said({"mode": "split", "split": [1, 2]})
+    ('split 64/128/64/17', 'split 1/2')
     """
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in sorted(how.items()) if value is not None)
+    how = dict(how)
+    again = how.get("looks", 1) > 1 or how.get("progressive")
+    sure = how.pop("threshold", "until sure") or "however sure"
+    if how.get("mode") == "split":
+        how |= {"mode": None, "split": how.get("split") or SPLIT}
+    words = [_option(name, value) for name, value in sorted(how.items()) if value is not None]
+    return ", ".join([*words, *([sure if isinstance(sure, str) else f"until {sure:.0%} sure"] if again else [])])
+
+
+def _option(name: str, value: Any) -> str:
+    name = name.replace("_", " ")
+    if value is True:
+        return name
+    return f"{name} {'/'.join(map(str, value)) if isinstance(value, (list, tuple)) else value}"

@@ -44,7 +44,7 @@ thead th:first-child{background:var(--wash)}
 tbody th{font-weight:500}
 tbody tr:hover>*{background:var(--wash)}
 td small{display:block;color:var(--soft);font-size:.78rem}
-.none{color:var(--soft)}td.text{text-align:left}
+.none{color:var(--soft)}.text{text-align:left}
 .sortable thead tr:last-child th{cursor:pointer}
 .sortable th[aria-sort=descending]::after{content:" \\2193"}.sortable th[aria-sort=ascending]::after{
 content:" \\2191"}

@@ -88,7 +88,7 @@ def test_missing_rows_are_named_and_nothing_is_guessed(tmp_path):
 def test_planted_wins_decide(tmp_path):
     decision = decide(sheet(tmp_path / "rows.jsonl", lines(questions=1000, **TUNED)))
     assert not decision.provisional and decision.arm.name == "tuned"
-    assert "n = 1000" in outcome(decision, "tier 2").numbers[0]
+    assert "n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}1000" in outcome(decision, "tier 2").numbers[0]
     assert outcome(decision, "tier 1").holds and outcome(decision, "tier 2").holds
     assert outcome(decision, "tier 3").holds is False  # at equal tokens it is no faster
     assert decision.word == "GO" and decision.default == "foveated-pyramid"

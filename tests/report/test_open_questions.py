@@ -83,3 +83,19 @@ def test_a_match_has_to_be_shown(tmp_path, share, word):
 
 def test_segments_come_with_their_caveat(tmp_path):
     assert said(tmp_path / "rows.jsonl")["Do semantic boundaries matter?"].endswith("No recipe trains with segments.")
+
+
+@pytest.mark.parametrize(
+    ("shares", "word"),
+    [
+        ({64: 40, 1024: 60}, "Yes: "),
+        ({64: 40, 150: 99}, "150 lose less than a point: "),
+        ({64: 40, 400: 97, 1024: 99}, "1024 are better: "),
+        ({150: 99, 1024: 99}, "150 lose less than a point and 1024 are better: "),
+    ],
+)
+def test_a_budget_is_right_if_fewer_lose_and_more_gain_nothing(tmp_path, shares, word):
+    parts = [lines({OURS: (share,) * 3}, questions=120, budget=tokens) for tokens, share in shares.items()]
+    sentence = said(tmp_path / "rows.jsonl", *parts)["Is 273 right?"]
+    assert sentence.startswith(word) and all(f"{tokens} " in sentence for tokens in shares)
+    assert said(tmp_path / "rows.jsonl")["Is 273 right?"] == NOT_MEASURED

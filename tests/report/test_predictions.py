@@ -165,7 +165,7 @@ def test_ambiguous_is_what_another_method_is_unsure_of(tmp_path):
     better = {"foveated-pyramid": (95, 95, 95)}
     unsure = p9(tmp_path / "rows.jsonl", lines(better, **TREE), sure=0.5)
     assert any("`topk` is unsure: `foveated-pyramid`, combine tree" in text for text in unsure.claim.numbers)
-    assert any("n = 1200" in text for text in unsure.claim.numbers)
+    assert any("n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}1200" in text for text in unsure.claim.numbers)
     sure = p9(tmp_path / "rows.jsonl", lines(better, **TREE), sure=0.95)
     assert sure.outcome == "did not hold" and "`topk` is sure" in sure.claim.numbers[0]  # it pays where all is clear
 
