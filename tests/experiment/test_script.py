@@ -24,9 +24,9 @@ def test_the_script_asks_by_two_times_by_one_and_goes_on(tmp_path):
     words += ("--size", "256", "--budget", "64", "--questions", "16")
     rows = tmp_path / "rows" / "all.jsonl"
 
-    def called(**more):
+    def called(*last, **more):
         environment = {**os.environ, **settings, **more}
-        command = ["sh", str(SCRIPT), str(rows), *words]
+        command = ["sh", str(SCRIPT), str(rows), *words, *last]
         return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
     assert "give the command" in called(MINUTES="0")
@@ -42,3 +42,8 @@ def test_the_script_asks_by_two_times_by_one_and_goes_on(tmp_path):
         mark: set(own) for mark, own in kept.rows.items()
     }
     assert [file.read_text() for file in sorted(rows.parent.iterdir())] == before
+    assert called("--tune", "64").count("all is asked") == 2  # a reader for each process
+    tuned = Kept(rows, process=None)
+    assert sorted(about["tuned"]["method"] for about in tuned.models.values()) == ["peers/tome", "topk"]
+    assert [len(own) for own in tuned.rows.values()] == [16] * 4 and len(tuned.costs) == 2
+    assert {path.name for path in rows.parent.iterdir()} == {"all.jsonl", "all.1.jsonl"}
