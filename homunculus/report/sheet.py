@@ -23,6 +23,7 @@ from homunculus.allocation.levels import SPLIT
 from homunculus.data import FAMILIES
 from homunculus.errors import DataError
 from homunculus.eval.plans import one_name, reader_of
+from homunculus.model.looking import SURE
 from homunculus.report.numbers import Found, Row
 
 BUDGET = 273
@@ -310,17 +311,18 @@ def said(how: Mapping[str, Any]) -> str:
     """Options for people; what is left to the method is not said.
 
     >>> said({"combine": "tree", "looks": 3, "threshold": None}), said({"progressive": True}), said({"seed": None})
-    ('combine tree, looks 3, however sure', 'progressive, until sure', '')
+    ('combine tree, looks 3, however sure', 'progressive, until 60% sure', '')
     >>> said({"mode": "split", "split": None}), said({"mode": "split", "split": [1, 2]})
     ('split 64/128/64/17', 'split 1/2')
     """
     how = dict(how)
-    again = how.get("looks", 1) > 1 or how.get("progressive")
-    sure = how.pop("threshold", "until sure") or "however sure"
+    sure = how.pop("threshold", SURE)
     if how.get("mode") == "split":
         how |= {"mode": None, "split": how.get("split") or SPLIT}
     words = [_option(name, value) for name, value in sorted(how.items()) if value is not None]
-    return ", ".join([*words, *([sure if isinstance(sure, str) else f"until {sure:.0%} sure"] if again else [])])
+    if how.get("looks", 1) > 1 or how.get("progressive"):
+        words.append("however sure" if sure is None else f"until {sure:.0%} sure")
+    return ", ".join(words)
 
 
 def _option(name: str, value: Any) -> str:
