@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import homunculus
-from homunculus.allocation.cells import box_mass, leaf_cells, make_allocation
+from homunculus.allocation.cells import box_mass, leaf_cells, make_allocation, retold
 from homunculus.allocation.coverage import coverage
 from homunculus.allocation.grid import scramble
 from homunculus.allocation.registry import _REGISTRY, get_allocator, register
 from homunculus.allocation.stratified import largest_remainder, share_tokens
 from homunculus.errors import AllocatorError, BudgetError, DensityError, FixationError, ImageError
-from homunculus.structures import View
+from homunculus.model.vlm import look
+from homunculus.structures import View, rectangular
 
 # ------------------------------------------------------------------------------------------------------------- registry
 
@@ -332,3 +333,18 @@ def test_box_mass_with_fractions(seed):
                 overlap = max(0, min(x + 1, x1) - max(x, x0)) * max(0, min(y + 1, y1) - max(y, y0))
                 exact += overlap * density[0, y, x].item()
         assert mass == pytest.approx(exact, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in homunculus.allocators() if not get_allocator(name).batchwide])
+def test_cells_told_anew_hold_what_they_held(name):
+    """Of the density they were made for, and of any other what is inside their boxes; nothing else changes."""
+    generator = torch.Generator().manual_seed(4)
+    density, other = torch.rand(2, 2, 32, 24, generator=generator, dtype=torch.float64) ** 4
+    kept = rectangular(look(torch.rand(2, 3, 512, 384, generator=generator), density, 100, name).allocation)
+    if kept.kind == "rotated":
+        with pytest.raises(AllocatorError, match="turned"):
+            retold(kept, density)
+        return
+    assert torch.allclose(retold(kept, density).scores, kept.scores, rtol=1e-4, atol=1e-7)
+    told = retold(kept, other)
+    assert told.boxes is kept.boxes and not torch.allclose(told.scores, kept.scores, rtol=1e-2)

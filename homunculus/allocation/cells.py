@@ -1,9 +1,13 @@
 """Boxes in leaf units, from any allocator, become an `Allocation`: pixels, levels, scores, canonical order."""
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
+from homunculus.density import normalise, resample_mass
+from homunculus.errors import AllocatorError
 from homunculus.geometry import to_pixels
 from homunculus.relevance.gaze import eccentricity, first_gaze, image_centre
 from homunculus.structures import Allocation, CellKind, View, canonical_order
@@ -94,3 +98,19 @@ def box_mass(density: Float64[Tensor, "b gh gw"], cells: Float64[Tensor, "b n 4"
 
     x0, y0, x1, y1 = cells.unbind(-1)
     return (up_to(x1, y1) - up_to(x0, y1) - up_to(x1, y0) + up_to(x0, y0)).clamp(min=0)
+
+
+def retold(allocation: Allocation, density: Float64[Tensor, "b gh gw"]) -> Allocation:
+    """The same cells of images of one size, with what they hold of another density.
+
+    >>> from homunculus.allocation import allocate
+    >>> kept = allocate(torch.rand(1, 16, 16), 64)
+    >>> retold(kept, torch.ones(1, 16, 16).double()).scores.sum().item()  # they tile, and two are there twice
+    1.0
+    """
+    if allocation.kind == "rotated":
+        raise AllocatorError("what turned cells hold is not read from upright boxes: allocate anew")
+    (width, height), (gw, gh) = allocation.image_sizes[0], allocation.grids[0]
+    sides = torch.tensor((width / gw, height / gh) * 2, dtype=torch.float64, device=allocation.device)
+    relevance = normalise(resample_mass(density, (gw, gh)))
+    return replace(allocation, scores=box_mass(relevance, allocation.boxes.double() / sides).float())

@@ -32,7 +32,7 @@ def evaluate(
     questions: Annotated[int, typer.Option(help="For each method and family, at most 4 of an image.")] = 2000,
     few: Annotated[int, typer.Option(help="For each arm of an ablation.")] = 1000,
     relevance: Annotated[
-        str, typer.Option(help="predicted, true, hit-70, moved-4, first-turn, a source, or a mixture.")
+        str, typer.Option(help="predicted, true, hit-70, moved-4, first-turn, first-cells, a source, or a mixture.")
     ] = "predicted",
     size: Annotated[str, typer.Option(metavar="PIXELS", help="Of an image: 1024, or 1024x1280.")] = "1024",
     weights: Annotated[Path | None, typer.Option(help="A folder of `homunculus train`; ours by default.")] = None,

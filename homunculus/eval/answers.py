@@ -6,6 +6,7 @@ same. For what rows tell of where a method looks see `eval.grounding`; how much 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,25 +14,27 @@ from jaxtyping import Float, Float64, Shaped
 from torch import Tensor
 
 from homunculus.allocation import get_allocator
+from homunculus.allocation.cells import retold
 from homunculus.density import normalise, resample_mass
 from homunculus.eval.drawing import EACH, Asked
 from homunculus.eval.grounding import densest, found, grounding, overlap, shown, where_quick
 from homunculus.eval.metrics import anls, vqa
 from homunculus.eval.packed import allocated_together, groups_of, padded_cells
 from homunculus.eval.plans import Plan
-from homunculus.eval.relevances import LEAF, LEARNED, mixture_of, told_region
+from homunculus.eval.relevances import KEPT_CELLS, LEAF, LEARNED, mixture_of, told_region
 from homunculus.eval.rows import Row, short
 from homunculus.geometry import Size
 from homunculus.model.answer import answer
 from homunculus.model.decoder import Written
-from homunculus.model.looking import LearnedRelevance, question_ids
-from homunculus.model.vlm import CompactVLM
+from homunculus.model.looking import LearnedRelevance, one_by_one, question_ids
+from homunculus.model.vlm import CompactVLM, look
 from homunculus.peers.compact import seen_whole
 from homunculus.peers.reading import ALL_LEAVES, read_with, stage_of
 from homunculus.peers.tokens import Seen, of_images
 from homunculus.peers.variable import remember_padded
 from homunculus.pyramid import ImagePyramid
 from homunculus.relevance import relevance as relevance_of
+from homunculus.structures import Allocation, VisualTokens, rectangular
 
 COVERED = 64
 SEGMENTED = "atlas"  # is given segments, found when the image was drawn
@@ -86,7 +89,8 @@ class Chunk:
 
     def _name(self, plan: Plan) -> tuple[Any, ...]:
         """What the density of a plan is known by."""
-        return plan.relevance, plan.dtype, self.size, *(one.key for one in self.asked)
+        words = "predicted" if plan.relevance == KEPT_CELLS else plan.relevance  # of this question, as that is
+        return words, plan.dtype, self.size, *(one.key for one in self.asked)
 
     def grounded(self, plan: Plan, place: int) -> dict[str, float | None]:
         """How well the density of a plan knows where the answer to a question is: once, for all methods."""
@@ -154,6 +158,8 @@ def answered(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int])
     allocator, budget = plan.cells
     if get_allocator(allocator).batchwide:
         return _answered_together(model, plan, chunk, places)
+    if plan.relevance == KEPT_CELLS:
+        return _answered_on_kept_cells(model, plan, chunk, places)
     asked = [chunk.asked[i] for i in places]
     hears_drafts = plan.looks_again and plan.relevance == "predicted"
     if hears_drafts:
@@ -243,10 +249,32 @@ def _answered_together(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequ
         ]  # in their order, as the questions of a group stand side by side
         ids = question_ids(model, [one.question.text for one in asked])
         written = model.decoder.write(remember_padded(model, padded_cells(images, cells)), ids, longest)
+    return _rows_of_cells(model, plan, chunk, places, written, cells)
+
+
+def _answered_on_kept_cells(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int]) -> list[Row]:
+    """The rows of cells that were chosen for the first question of an image, each told what it holds for this one."""
+    asked, allocator, budget = [chunk.asked[i] for i in places], *plan.cells
+    first, own = (chunk.density(replace(plan, relevance=words))[list(places)] for words in ("first-turn", "predicted"))
+    how = dict(plan.how)
+    longest = how.pop("longest", 160)
+    if plan.method == SEGMENTED:
+        how["segments"] = torch.stack([one.labels for one in asked])  # type: ignore[misc]
+    with computed_in(plan.dtype, model):
+        tokens = look(chunk.images_of(places), first, budget, allocator, leaf=LEAF, **how)
+        cells = retold(rectangular(tokens.allocation), own)
+        ids = question_ids(model, [one.question.text for one in asked])
+        written = model.decoder.write(model.see(VisualTokens(tokens.patches, cells)), ids, longest)
+    return _rows_of_cells(model, plan, chunk, places, written, one_by_one(cells))
+
+
+def _rows_of_cells(
+    model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int], written: Written, cells: Sequence[Allocation]
+) -> list[Row]:
+    """What was written about each of these questions, with the cells it was read from."""
     rows = []
-    said = zip(places, asked, words_of(model, written), cells, densest(cells), strict=True)
-    for i, one, (text, told), own, centre in said:
-        looked = chunk.grounded(plan, i)
+    for i, (text, told), own, centre in zip(places, words_of(model, written), cells, densest(cells), strict=True):
+        one, looked = chunk.asked[i], chunk.grounded(plan, i)
         looked["cell"] = found(centre, one.question.boxes, own.leaf)
         if question_number(one.key) < COVERED:
             looked |= shown(where_quick(own))

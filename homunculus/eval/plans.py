@@ -17,7 +17,7 @@ from homunculus.allocation import DEFAULT, allocators, check_budget, get_allocat
 from homunculus.cache import content_key
 from homunculus.data.stream import check
 from homunculus.errors import DataError
-from homunculus.eval.relevances import LEAF, check_relevance
+from homunculus.eval.relevances import KEPT_CELLS, LEAF, check_relevance
 from homunculus.geometry import Size
 from homunculus.model.vlm import CompactVLM
 from homunculus.peers.reading import ALL_LEAVES, all_peers, stage_of
@@ -60,11 +60,17 @@ class Plan:
         if "told" in self.how:
             self._check_told(self.how["told"])
         check_relevance(self.relevance)
+        if self.relevance == KEPT_CELLS:
+            self._check_keeps_cells()
         object.__setattr__(self, "relevance", one_name(self.relevance))
         if self.questions < 2:
             raise DataError(f"{self.questions} questions give no interval: ask at least 2")
         if self.dtype not in DTYPES:
             raise DataError(f"answers are computed in {' or '.join(DTYPES)}, got {self.dtype!r}")
+
+    def _check_keeps_cells(self) -> None:
+        if self.peer is not None or self.looks_again or get_allocator(self.cells[0]).batchwide:
+            raise DataError(f"{KEPT_CELLS} keeps the cells of one look at one image: give an allocator that makes some")
 
     def _check_told(self, told: Any) -> None:
         """Only of reducers that begin with all leaves is it said; that their encoder is told goes without saying."""

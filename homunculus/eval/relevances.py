@@ -1,7 +1,8 @@
 """Where a plan says to look, in words: the model's own scorer, the truth, the truth spoilt on purpose, or a mixture.
 
     predicted     the model's scorer, asked the question
-    first-turn    the scorer, asked the first question about the image: an allocation that is kept for those after it
+    first-turn    the scorer, asked the first question about the image: all that was made of it is kept for the others
+    first-cells   only the cells of it are kept; how relevant each of them is the scorer says anew, asked the question
     true          the true region
     hit-70        the true region for 70 % of the questions, for the others a wrong place of the same form
     moved-4       the true region displaced by 4 leaves, in any direction
@@ -28,7 +29,8 @@ from homunculus.relevance.maps import SOURCES
 
 LEAF = 16
 TRIES = 64
-LEARNED = ("predicted", "first-turn")
+KEPT_CELLS = "first-cells"
+LEARNED = ("predicted", "first-turn", KEPT_CELLS)
 
 _SPOILT = re.compile(r"hit-(?P<rate>100|\d?\d)|moved-(?P<leaves>\d{1,3})")
 
@@ -56,10 +58,12 @@ def mixture_of(words: str) -> list[tuple[str, float]]:
         if not known or len(weight) > 1:
             sources = ", ".join(source for source in SOURCES if source != "learned")
             raise RelevanceError(
-                f"no relevance {part.strip()!r}: say predicted, first-turn, true, hit-70, moved-4, a source "
-                f"({sources}) or a mixture such as '0.5 predicted + 0.5 detail'"
+                f"no relevance {part.strip()!r}: say predicted, first-turn, first-cells, true, hit-70, moved-4, a "
+                f"source ({sources}) or a mixture such as '0.5 predicted + 0.5 detail'"
             )
         parts.append((name, _weight(weight[0] if weight else "1", part)))
+    if len(parts) > 1 and KEPT_CELLS in (name for name, _ in parts):
+        raise RelevanceError(f"{KEPT_CELLS} is not a map that could be mixed: leave it alone, or mix predicted")
     return parts
 
 

@@ -5,7 +5,7 @@ budgets     the six of most interest with 64 to 1024 tokens
 fewer       the three that decide with 64 to 150: what rules about speed compare, where readers are tuned
 forgiving   relevance that is wrong on purpose: which method forgives it?
 ablations   one dial of a method at a time
-turns       three questions on one image: one allocation kept, or a new one for each
+turns       several questions on one image: one allocation kept, its cells alone, or a new one for each
 looks       once, three times, coarse to fine
 large       the same on images of 2048 x 2048 pixels
 unlike      images unlike those of training: `test-ood`
@@ -19,6 +19,7 @@ from typing import Any
 from homunculus.allocation import DEFAULT, get_allocator
 from homunculus.errors import DataError
 from homunculus.eval.plans import PEERS, WHOLE, Plan, method_names, own_budget
+from homunculus.eval.relevances import KEPT_CELLS
 from homunculus.eval.running import without_repeats
 from homunculus.geometry import Size
 from homunculus.peers.reading import stage_of
@@ -123,7 +124,7 @@ def ablations(scope: Scope) -> Iterator[Plan]:
 
 def turns(scope: Scope) -> Iterator[Plan]:
     for method in scope.methods or TURNS:
-        for relevance in ("predicted", "first-turn"):
+        for relevance in ("predicted", "first-turn", KEPT_CELLS):
             yield from scope.plans(scope.few, method, relevance=relevance)
 
 
@@ -174,6 +175,7 @@ def tiny(scope: Scope) -> Iterator[Plan]:
     for method in ("topk", DEFAULT):
         yield from small.plans(small.few, method, relevance="hit-50")
         yield from small.plans(small.few, method, relevance="first-turn")
+        yield from small.plans(small.few, method, relevance=KEPT_CELLS)
         yield from small.plans(small.few, method, budget=32)
     yield from small.plans(small.few, how={"foveal_share": 0.3})
 

@@ -12,7 +12,7 @@ from homunculus.eval.plans import TRUTH
 from homunculus.report.blocks import Block, Heading, Table, Text
 from homunculus.report.numbers import Found, number, percent, points
 from homunculus.report.sheet import ARMS, WHOLE, Arm, Way, said
-from homunculus.report.tables import asked_families, ranked
+from homunculus.report.tables import KEPT, asked_families, ranked
 
 LOOKING = {"looks", "combine", "progressive", "budgets", "threshold"}
 SPOILT = re.compile(r"(hit|moved)-(\d+)")
@@ -44,7 +44,7 @@ def differs_in(way: Way, arm: Arm) -> str | None:
         found.append("size")
     if way.relevance != "predicted":
         spoilt = SPOILT.fullmatch(way.relevance)
-        found.append(spoilt[1] if spoilt else "turns" if way.relevance == "first-turn" else "relevance")
+        found.append(spoilt[1] if spoilt else "turns" if way.relevance in KEPT else "relevance")
     if options := set(way.options):
         found.append("looks" if options <= LOOKING else " and ".join(sorted(options)))
     return found[0] if len(found) == 1 else None

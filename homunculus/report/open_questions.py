@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from homunculus.allocation.levels import SPLIT
 from homunculus.data import REGIONS
+from homunculus.eval.relevances import KEPT_CELLS
 from homunculus.eval.statistics import holm
 from homunculus.eval.suites import LEARNED_SPLIT, THRICE
 from homunculus.report.decision import BASE, ENOUGH, OURS
@@ -67,13 +68,15 @@ def periphery(arm: Arm) -> Answered:
 
 
 def followups(arm: Arm) -> Answered:
-    """Of an allocation that was made for the first question and kept."""
+    """On cells that were chosen for the first question and kept; each is told anew how relevant it is, if there are
+    such rows: what was told of the first question misleads whatever the cells are."""
     words = "Yes", "No, it costs more than it gives", "It cannot be told from chance"
-    ours, base = (
-        arm.find(name, relevance="first-turn").where("follow-ups of a kept allocation", is_followup)
-        for name in (OURS, BASE)
-    )
-    return compared("Is coverage worth its tokens on follow-up questions?", ours, base, *words)
+    question, answered = "Is coverage worth its tokens on follow-up questions?", Answered("", NOT_MEASURED)
+    for relevance in (KEPT_CELLS, "first-turn"):
+        ours, base = (arm.find(name, relevance=relevance).where("follow-ups", is_followup) for name in (OURS, BASE))
+        if answered.sentence == NOT_MEASURED:
+            answered = compared(question, ours, base, *words)
+    return answered
 
 
 def anisotropy(arm: Arm) -> Answered:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from homunculus.data import REGIONS
+from homunculus.eval.relevances import KEPT_CELLS
 from homunculus.eval.statistics import Interval
 from homunculus.report.blocks import Block, Heading, Table, Text
 from homunculus.report.decision import BASE, DECIDE, corrected
@@ -139,16 +140,22 @@ def is_followup(row: dict) -> bool:
     return int(row["key"].rpartition("#")[2] or 0) > 0
 
 
+KEPT = {"first-turn": "all kept", KEPT_CELLS: "cells kept"}  # of what was made of an image for its first question
+
+
 def turns_table(arm: Arm) -> Table | None:
-    """Follow-up questions: the allocation of the image's first question kept, against a fresh one for each."""
+    """Follow-up questions: what was made for the image's first question kept, or its cells alone, against a fresh
+    allocation for each."""
     lines = []
     for name in ranked(arm):
-        kept = arm.find(name, relevance="first-turn").where("follow-ups", is_followup)
         fresh = arm.find(name).where("follow-ups", is_followup)
-        pair = kept.against(fresh)
-        if pair is not None:
-            lines.append([f"`{name}`", str(pair.questions), number(pair.first), number(pair.second), points(pair)])
-    head = ["method", "questions", "kept, exact %", "allocated anew, exact %", "kept − anew, points"]
+        kept = (arm.find(name, relevance=words).where("follow-ups", is_followup) for words in KEPT)
+        pairs = [own.against(fresh) for own in kept]
+        if first := next((pair for pair in pairs if pair is not None), None):
+            each = [cell for pair in pairs for cell in (number(pair.first if pair else None), points(pair))]
+            lines.append([f"`{name}`", str(first.questions), number(first.second), *each])
+    head = ["method", "questions", "allocated anew, exact %"]
+    head += [title for words in KEPT.values() for title in (f"{words}, exact %", f"{words} − anew, points")]
     return Table(head, lines) if lines else None
 
 
@@ -173,6 +180,10 @@ def other_sections(arm: Arm) -> list[Block]:
     if table := splits_table(arm):
         blocks += [Heading("Unlike training", 2), Text(f"Exact answers in percent, {ARMS[arm.name]}."), table]
     if table := turns_table(arm):
-        lead = "One allocation kept for all questions about an image, against one for each. Second and later questions"
-        blocks += [Heading("Several questions about one image", 2), Text(f"{lead}, {ARMS[arm.name]}."), table]
+        lead = (
+            f"Second and later questions about an image, {ARMS[arm.name]}: what was made of it for the first one is "
+            "kept, all of it or only its cells, each of which is told anew how relevant it is; or every question has "
+            "an allocation of its own."
+        )
+        blocks += [Heading("Several questions about one image", 2), Text(lead), table]
     return blocks

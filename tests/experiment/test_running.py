@@ -14,15 +14,15 @@ import torch
 
 from homunculus.allocation import coverage
 from homunculus.data import make
-from homunculus.errors import OutputError
+from homunculus.errors import DataError, OutputError, RelevanceError
 from homunculus.eval import answers, running
 from homunculus.eval.answers import Chunk, answered
 from homunculus.eval.drawing import EACH, Ahead, Drawn
 from homunculus.eval.plans import Plan, method_names, weights_key
-from homunculus.eval.relevances import told_region
+from homunculus.eval.relevances import KEPT_CELLS, told_region
 from homunculus.eval.rows import Kept, own_file
 from homunculus.eval.running import chunk_size, evaluate, in_order, lots_of, own_memory, run, together
-from homunculus.eval.suites import Scope, plans_of
+from homunculus.eval.suites import TURNS, Scope, plans_of
 from homunculus.eval.summary import time_taken
 from homunculus.eval.surroundings import sharing
 from homunculus.model.answer import answer
@@ -45,6 +45,34 @@ def test_the_first_turn_keeps_its_allocation(model, asked):
     for i in range(len(asked)):
         assert kept[i].equal(kept[i - i % EACH])
     assert kept[0].allclose(own[0], rtol=1e-6) and not kept[1].allclose(own[1], rtol=1e-3)
+
+
+@pytest.mark.parametrize("method", [*TURNS, "atlas", "whole"])
+def test_cells_that_are_kept_are_told_anew(model, asked, method):
+    """The first question of an image is asked as ever; others on its cells, which for a method that is deaf to
+    relevance are their own."""
+    plan = Plan("scenes", method=method, budget=None if method == "whole" else 64, **SMALL)
+    chunk = Chunk(model, asked, plan.size)
+    usual, kept, stale = (
+        answered(model, replace(plan, relevance=words), chunk, range(8))
+        for words in ("predicted", KEPT_CELLS, "first-turn")
+    )
+    deaf = method in ("uniform", "whole")
+    for i, (one, other) in enumerate(zip(usual, kept, strict=True)):
+        assert all(one[name] == other[name] for name in ("key", "hit", "mass", "tokens"))
+        if i % EACH == 0 or deaf:
+            assert (one["said"], one["logp"]) == (other["said"], pytest.approx(other["logp"], rel=1e-3))
+            assert other["cell"] == one["cell"]
+    said = [[row["logp"] for row in rows] for rows in (usual, kept, stale)]
+    assert said[1] != said[2] and (said[0] != said[1] or method != "topk")  # a flat density gives trees alike
+
+
+def test_what_keeps_no_cells_is_refused():
+    for how in ({"method": "peers/tome"}, {"method": "token-bank"}, {"how": {"looks": 3}}):
+        with pytest.raises(DataError, match="keeps the cells of one look"):
+            Plan("scenes", relevance=KEPT_CELLS, **how)
+    with pytest.raises(RelevanceError, match="leave it alone"):
+        Plan("scenes", relevance=f"0.5 {KEPT_CELLS} + 0.5 detail")
 
 
 def test_a_mixture_is_the_sum_of_its_parts(model, asked):

@@ -42,6 +42,9 @@ def test_coverage_is_two_questions(tmp_path):
     assert alone["Is coverage worth its tokens on follow-up questions?"] == NOT_MEASURED
     kept = lines({OURS: (60, 60, 60), "topk": (20, 20, 20)}, questions=120, relevance="first-turn")
     assert said(tmp_path / "rows.jsonl", kept)["Is coverage worth its tokens on follow-up questions?"].startswith("Yes")
+    cells = lines({OURS: (20, 20, 20), "topk": (60, 60, 60)}, questions=120, relevance="first-cells")  # says more
+    both = said(tmp_path / "rows.jsonl", kept, cells)
+    assert both["Is coverage worth its tokens on follow-up questions?"].startswith("No")
 
 
 @pytest.mark.parametrize(("tree", "concat", "word"), [(95, 95, "Three"), (80, 80, "One"), (95, 20, "It depends")])
