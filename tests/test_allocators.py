@@ -341,6 +341,7 @@ def test_cells_told_anew_hold_what_they_held(name):
     generator = torch.Generator().manual_seed(4)
     density, other = torch.rand(2, 2, 32, 24, generator=generator, dtype=torch.float64) ** 4
     kept = rectangular(look(torch.rand(2, 3, 512, 384, generator=generator), density, 100, name).allocation)
+    assert (kept.kind == "rotated") == get_allocator(name).turned
     if kept.kind == "rotated":
         with pytest.raises(AllocatorError, match="turned"):
             retold(kept, density)

@@ -105,12 +105,13 @@ def retold(allocation: Allocation, density: Float64[Tensor, "b gh gw"]) -> Alloc
 
     >>> from homunculus.allocation import allocate
     >>> kept = allocate(torch.rand(1, 16, 16), 64)
-    >>> retold(kept, torch.ones(1, 16, 16).double()).scores.sum().item()  # they tile, and two are there twice
+    >>> retold(kept, torch.ones(1, 16, 16).double()).scores.sum().item()  # they tile
     1.0
     """
     if allocation.kind == "rotated":
         raise AllocatorError("what turned cells hold is not read from upright boxes: allocate anew")
-    (width, height), (gw, gh) = allocation.image_sizes[0], allocation.grids[0]
-    sides = torch.tensor((width / gw, height / gh) * 2, dtype=torch.float64, device=allocation.device)
-    relevance = normalise(resample_mass(density, (gw, gh)))
-    return replace(allocation, scores=box_mass(relevance, allocation.boxes.double() / sides).float())
+    size, grid = allocation.image_sizes[0], allocation.grids[0]
+    cells = to_pixels(
+        allocation.boxes.double(), size, grid, torch.float64
+    )  # the other way: pixels to leaves
+    return replace(allocation, scores=box_mass(normalise(resample_mass(density, grid)), cells).float())

@@ -167,6 +167,7 @@ def stretch_cells(
     "a tree for each of four stroke orientations, its cells stretched 2:1",
     minimum=4 * MIN_TREE_BUDGET,
     needs_pixels=True,
+    turned=True,
     density=mixed_density,
     trains="the relevance that weighs the bands, through HierarchicalAllocator.soft",
 )

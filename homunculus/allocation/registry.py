@@ -43,6 +43,7 @@ class Allocator:
     single_gaze: bool = False  # only the first fixation does
     uses_relevance: bool = True  # the density does
     needs_pixels: bool = False  # it cannot work on a density alone
+    turned: bool = False  # its cells are boxes at an angle
     batchwide: bool = False  # one budget for the whole batch: counts differ and depend on batch mates
     density: Callable[[View], Tensor] = attrgetter("relevance")  # what it spends by, for drawing
     trains: str = ""  # what of it can be trained, and with what

@@ -60,17 +60,15 @@ class Plan:
         if "told" in self.how:
             self._check_told(self.how["told"])
         check_relevance(self.relevance)
-        if self.relevance == KEPT_CELLS:
-            self._check_keeps_cells()
+        if self.relevance == KEPT_CELLS and (self.looks_again or not keeps_cells(self.method)):
+            raise DataError(
+                f"{KEPT_CELLS} keeps upright cells of one look at one image: give an allocator of such cells"
+            )
         object.__setattr__(self, "relevance", one_name(self.relevance))
         if self.questions < 2:
             raise DataError(f"{self.questions} questions give no interval: ask at least 2")
         if self.dtype not in DTYPES:
             raise DataError(f"answers are computed in {' or '.join(DTYPES)}, got {self.dtype!r}")
-
-    def _check_keeps_cells(self) -> None:
-        if self.peer is not None or self.looks_again or get_allocator(self.cells[0]).batchwide:
-            raise DataError(f"{KEPT_CELLS} keeps the cells of one look at one image: give an allocator that makes some")
 
     def _check_told(self, told: Any) -> None:
         """Only of reducers that begin with all leaves is it said; that their encoder is told goes without saying."""
@@ -148,6 +146,18 @@ def own_budget(method: str, budget: int) -> int | None:
     if method.startswith(PEERS):
         return budget if stage_of(method.removeprefix(PEERS)) == "features" else None
     return None if method == WHOLE else budget
+
+
+def keeps_cells(method: str) -> bool:
+    """Whether a method has cells that can be kept for another question, and told anew how relevant they are to it.
+
+    >>> [keeps_cells(name) for name in ("topk", "whole", "token-bank", "frequency", "peers/tome")]
+    [True, True, False, False, False]
+    """
+    if method.startswith(PEERS) or method == WHOLE:
+        return method == WHOLE
+    allocator = get_allocator(method)
+    return not (allocator.batchwide or allocator.turned)
 
 
 def reader_of(method: str) -> str:

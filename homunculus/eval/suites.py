@@ -18,7 +18,7 @@ from typing import Any
 
 from homunculus.allocation import DEFAULT, get_allocator
 from homunculus.errors import DataError
-from homunculus.eval.plans import PEERS, WHOLE, Plan, method_names, own_budget
+from homunculus.eval.plans import PEERS, WHOLE, Plan, keeps_cells, method_names, own_budget
 from homunculus.eval.relevances import KEPT_CELLS
 from homunculus.eval.running import without_repeats
 from homunculus.geometry import Size
@@ -124,7 +124,7 @@ def ablations(scope: Scope) -> Iterator[Plan]:
 
 def turns(scope: Scope) -> Iterator[Plan]:
     for method in scope.methods or TURNS:
-        for relevance in ("predicted", "first-turn", KEPT_CELLS):
+        for relevance in ("predicted", "first-turn", *([KEPT_CELLS] if keeps_cells(method) else [])):
             yield from scope.plans(scope.few, method, relevance=relevance)
 
 

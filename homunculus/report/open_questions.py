@@ -68,15 +68,11 @@ def periphery(arm: Arm) -> Answered:
 
 
 def followups(arm: Arm) -> Answered:
-    """On cells that were chosen for the first question and kept; each is told anew how relevant it is, if there are
-    such rows: what was told of the first question misleads whatever the cells are."""
+    """On cells that were chosen for the first question and kept, each told anew how relevant it is. Where all was
+    kept, what the encoder was told of the first question misleads it whatever the cells are: that says nothing."""
     words = "Yes", "No, it costs more than it gives", "It cannot be told from chance"
-    question, answered = "Is coverage worth its tokens on follow-up questions?", Answered("", NOT_MEASURED)
-    for relevance in (KEPT_CELLS, "first-turn"):
-        ours, base = (arm.find(name, relevance=relevance).where("follow-ups", is_followup) for name in (OURS, BASE))
-        if answered.sentence == NOT_MEASURED:
-            answered = compared(question, ours, base, *words)
-    return answered
+    ours, base = (arm.find(name, relevance=KEPT_CELLS).where("follow-ups", is_followup) for name in (OURS, BASE))
+    return compared("Is coverage worth its tokens on follow-up questions?", ours, base, *words)
 
 
 def anisotropy(arm: Arm) -> Answered:

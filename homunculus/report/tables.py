@@ -11,6 +11,8 @@ from homunculus.report.numbers import Found, chance, number, percent, points
 from homunculus.report.predictions import region
 from homunculus.report.sheet import ARMS, WHOLE, Arm, Sheet
 
+KEPT = {"first-turn": "all kept", KEPT_CELLS: "cells kept"}  # of what was made of an image for its first question
+
 MARK = "★"  # decides
 
 
@@ -138,9 +140,6 @@ def is_followup(row: dict) -> bool:
     (False, True)
     """
     return int(row["key"].rpartition("#")[2] or 0) > 0
-
-
-KEPT = {"first-turn": "all kept", KEPT_CELLS: "cells kept"}  # of what was made of an image for its first question
 
 
 def turns_table(arm: Arm) -> Table | None:

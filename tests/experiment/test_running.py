@@ -68,8 +68,8 @@ def test_cells_that_are_kept_are_told_anew(model, asked, method):
 
 
 def test_what_keeps_no_cells_is_refused():
-    for how in ({"method": "peers/tome"}, {"method": "token-bank"}, {"how": {"looks": 3}}):
-        with pytest.raises(DataError, match="keeps the cells of one look"):
+    for how in ({"method": "peers/tome"}, {"method": "token-bank"}, {"method": "frequency"}, {"how": {"looks": 3}}):
+        with pytest.raises(DataError, match="keeps upright cells of one look"):
             Plan("scenes", relevance=KEPT_CELLS, **how)
     with pytest.raises(RelevanceError, match="leave it alone"):
         Plan("scenes", relevance=f"0.5 {KEPT_CELLS} + 0.5 detail")

@@ -86,3 +86,9 @@ def test_every_way_of_looking_again_can_be_asked(method):
     }
     assert run(model, plans, kept)
     assert [len(rows) for rows in kept.rows.values()] == [4] * len(plans)
+
+
+def test_turns_can_be_asked_of_every_method():
+    """Of those whose cells cannot be kept for another question, without that."""
+    for method, ways in (("topk", 3), ("peers/tome", 2), ("token-bank", 2), ("frequency", 2), ("whole", 3)):
+        assert len(plans_of(["turns"], Scope(methods=(method,), families=("scenes",)))) == ways

@@ -40,11 +40,10 @@ def test_coverage_is_two_questions(tmp_path):
     alone = said(tmp_path / "rows.jsonl")
     assert alone["Is coverage worth its tokens on the periphery?"].startswith("It cannot be told")  # of 40 questions
     assert alone["Is coverage worth its tokens on follow-up questions?"] == NOT_MEASURED
-    kept = lines({OURS: (60, 60, 60), "topk": (20, 20, 20)}, questions=120, relevance="first-turn")
-    assert said(tmp_path / "rows.jsonl", kept)["Is coverage worth its tokens on follow-up questions?"].startswith("Yes")
-    cells = lines({OURS: (20, 20, 20), "topk": (60, 60, 60)}, questions=120, relevance="first-cells")  # says more
-    both = said(tmp_path / "rows.jsonl", kept, cells)
-    assert both["Is coverage worth its tokens on follow-up questions?"].startswith("No")
+    better = {OURS: (60, 60, 60), "topk": (20, 20, 20)}
+    for kept, word in (("first-turn", NOT_MEASURED), ("first-cells", "Yes")):  # the first misleads whatever cells are
+        told = said(tmp_path / "rows.jsonl", lines(better, questions=120, relevance=kept))
+        assert told["Is coverage worth its tokens on follow-up questions?"].startswith(word)
 
 
 @pytest.mark.parametrize(("tree", "concat", "word"), [(95, 95, "Three"), (80, 80, "One"), (95, 20, "It depends")])
