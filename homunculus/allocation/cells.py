@@ -111,7 +111,5 @@ def retold(allocation: Allocation, density: Float64[Tensor, "b gh gw"]) -> Alloc
     if allocation.kind == "rotated":
         raise AllocatorError("what turned cells hold is not read from upright boxes: allocate anew")
     size, grid = allocation.image_sizes[0], allocation.grids[0]
-    cells = to_pixels(
-        allocation.boxes.double(), size, grid, torch.float64
-    )  # the other way: pixels to leaves
+    cells = to_pixels(allocation.boxes.double(), size, grid, torch.float64)  # the other way: pixels to leaves
     return replace(allocation, scores=box_mass(normalise(resample_mass(density, grid)), cells).float())

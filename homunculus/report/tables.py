@@ -12,7 +12,6 @@ from homunculus.report.predictions import region
 from homunculus.report.sheet import ARMS, WHOLE, Arm, Sheet
 
 KEPT = {"first-turn": "all kept", KEPT_CELLS: "cells kept"}  # of what was made of an image for its first question
-
 MARK = "★"  # decides
 
 
