@@ -42,7 +42,7 @@ def evaluate(
     minutes: Annotated[float | None, typer.Option(help="Stop in time; the same command goes on.")] = None,
     cost: Annotated[bool, typer.Option("--cost/--no-cost", help="Also time every method.")] = True,
     cost_seconds: Annotated[
-        float | None, typer.Option(min=0, help="To time each: 5 on a GPU, else 1. A p99 needs 100 batches of 8.")
+        float | None, typer.Option(min=0, help="To time each, in turns: 5 on a GPU, else 1. A p99 needs 100 batches.")
     ] = None,
     graphs: Annotated[
         bool, typer.Option("--graphs/--no-graphs", help="Time with steps of writing recorded as CUDA graphs.")
@@ -125,7 +125,7 @@ def evaluate(
     if done and cost and part[1] == 1:  # beside others everything takes longer
         with progress(len(plans), "timing") as advance:
             seconds = cost_seconds if cost_seconds is not None else (5.0 if place.type == "cuda" else 1.0)
-            done = add_costs(model, plans, kept, until=until, tick=lambda: advance(1), seconds=seconds, graphs=graphs)
+            done = add_costs(model, plans, kept, until=until, tick=advance, seconds=seconds, graphs=graphs)
     Console(width=120).print(table(kept, plans, weights_key(model)), highlight=False)
     print(time_taken(kept, plans, weights_key(model)))
     untimed = "; give the command without torchrun to time methods" if done and cost and part[1] > 1 else ""

@@ -73,7 +73,7 @@ def progress(total: int, what: str) -> Iterator[Any]:
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=total, rate="")
 
-        def advance(records: int) -> None:
+        def advance(records: float) -> None:
             bar.advance(task, records)
             rate = bar.tasks[0].speed
             bar.update(task, rate=f"{rate:.1f}/s" if rate else "")

@@ -1,12 +1,14 @@
 """What an answer costs, end to end: pixels and a question in, text out, relevance and every encoding included.
 
-`BATCH` questions are answered at a time, each about an image of its own, batch after batch. `per_second` is questions
-over all the time taken, `p50` and `p99` are seconds of a batch; fewer than `BATCHES` of them have no 99th percentile.
-`peak_mib` and `least_peak_mib` are the most memory that a batch took and the least; the model's own is `model_mib`, and
-on a CPU nobody counts. `waste` is the share of tokens that are padding. Answers differ in length, and so do counts of
-tokens, so all methods are timed on the same questions, of all families that are asked. With `graphs` the steps of
-writing are recorded (model/recorded.py), without which eight answers keep a GPU waiting for its host whatever they are
-read from; speeds with and without are never compared.
+`BATCH` questions are answered at a time, each about an image of its own, batch after batch. All methods take turns,
+some batches each: a host that is busy for a while slows all of them alike, where one after another would blame whoever
+was being timed (see docs/LOG.md). `per_second` is questions over all the time taken, `p50` and `p99` are seconds of a
+batch; fewer than `BATCHES` of them have no 99th percentile. `peak_mib` and `least_peak_mib` are the most memory that a
+batch took and the least, before anything is recorded; the model's own is `model_mib`, and on a CPU nobody counts.
+`waste` is the share of tokens that are padding. Answers differ in length, and so do counts of tokens, so all methods
+are timed on the same questions, of all families that are asked. With `graphs` the steps of writing are recorded
+(model/recorded.py), without which eight answers keep a GPU waiting for its host whatever they are read from; speeds
+with and without are never compared.
 """
 
 import json
@@ -29,6 +31,7 @@ from homunculus.eval.plans import Plan, weights_key
 from homunculus.eval.relevances import LEAF, LEARNED, mixture_of
 from homunculus.eval.rows import Kept, Row, short
 from homunculus.eval.surroundings import surroundings
+from homunculus.geometry import Size
 from homunculus.model.answer import answer
 from homunculus.model.looking import question_ids
 from homunculus.model.recorded import recorded
@@ -43,6 +46,8 @@ BATCHES = 100  # as many as a 99th percentile needs
 WARM = 6  # batches that are not counted
 IMAGES = 16  # of each family
 MIB = 1 << 20
+
+Batch = tuple[Shaped[Tensor, "b 3 h w"], Sequence[Asked]]  # images on the device, a question about each
 
 
 def what_costs(plan: Plan) -> dict[str, Any]:
@@ -66,60 +71,115 @@ def can_be_timed(plan: Plan) -> bool:
     )
 
 
-def measure(
-    model: CompactVLM,
-    plan: Plan,
-    asked: Sequence[Asked],
+def batches_of(asked: Sequence[Asked], device: torch.device | str) -> list[Batch]:
+    """Questions in batches that have of everything: they are dealt out in turn."""
+    if len(asked) < BATCH:
+        raise DataError(f"{len(asked)} questions are no batch: time at least {BATCH}")
+    count = len(asked) // BATCH
+    groups = [asked[i : count * BATCH : count] for i in range(count)]
+    return [(torch.stack([one.image for one in own]).to(device), own) for own in groups]
+
+
+class Timing:
+    """A way of asking that is being timed: its batches, and how long each that was answered took."""
+
+    def __init__(self, model: CompactVLM, plan: Plan, inputs: Sequence[Batch]) -> None:
+        self.model, self.plan, self.inputs = model, plan, inputs
+        self.taken, self.waste, self.peaks = list[float](), list[float](), list[int]()
+
+    def warm(self, batches: int) -> None:
+        """Answer some of the batches, of which only the memory they take counts."""
+        for images, own in self.inputs[:batches]:
+            before = memory(self.model.device)
+            said_once(self.model, self.plan, images, own)
+            self.peaks += [] if before is None else [torch.cuda.max_memory_allocated(self.model.device) - before]
+
+    def record(self) -> None:
+        """Answer every batch: each may have a shape of its own to be recorded."""
+        for images, own in self.inputs:
+            said_once(self.model, self.plan, images, own)
+
+    def turn(self, batches: int, seconds: float, finish: Callable[[], None]) -> int:
+        """Answer every batch once, but no more than are wanted in all; how many were answered."""
+        before = len(self.taken)
+        for _ in self.inputs:
+            if not self.wants(batches, seconds):
+                break
+            images, own = self.inputs[len(self.taken) % len(self.inputs)]
+            finish()
+            start = time.perf_counter()
+            self.waste.append(said_once(self.model, self.plan, images, own))
+            finish()
+            self.taken.append(time.perf_counter() - start)
+        return len(self.taken) - before
+
+    def wants(self, batches: int, seconds: float) -> bool:
+        """Whether there are to be more batches: so many, or as many as the seconds allow, two at least."""
+        return len(self.taken) < batches and (len(self.taken) < 2 or sum(self.taken) < seconds)
+
+    def row(self, weights: str, graphs: bool) -> Row:
+        """What was found."""
+        taken = self.taken
+        parameters = sum(value.numel() * value.element_size() for value in self.model.parameters())
+        return {
+            "cost": {"weights": weights} | what_costs(self.plan),
+            "per_second": short(BATCH * len(taken) / sum(taken)),
+            "p50": short(statistics.median(taken)),
+            "p99": short(statistics.quantiles(taken, n=100)[98]) if len(taken) >= BATCHES else None,
+            "batches": len(taken),
+            "batch": BATCH,
+            "peak_mib": short(max(self.peaks) / MIB) if self.peaks else None,
+            "least_peak_mib": short(min(self.peaks) / MIB) if self.peaks else None,
+            "model_mib": short(parameters / MIB),
+            "waste": short(statistics.mean(self.waste)),
+            "graphs": graphs,
+        } | surroundings(self.model.device)
+
+
+def time_in_turn(
+    timings: Sequence[Timing],
     *,
     batches: int = BATCHES,
     seconds: float = 10.0,
     warm: int = WARM,
     graphs: bool = False,
-) -> Row:
-    """The cost of a plan, from batches of these questions in turn: so many, or as many as the seconds allow.
+    until: float = float("inf"),
+    tick: Callable[[float], None] = lambda share: None,
+) -> None:
+    """Time ways of asking one model side by side: some batches of each, then some more of each, until all have as many
+    as are wanted, or the time, as of `time.monotonic`, is over. `tick` hears how much of one way was done.
 
     >>> from homunculus.eval.drawing import Drawn, to_ask
     >>> from homunculus.data import make
     >>> from homunculus.model.config import tiny
     >>> record = make("scenes", "val", 0, size=(256, 256))
-    >>> asked = to_ask("abcdefgh", Drawn(record.image, record.questions * 8))
-    >>> plan = Plan("scenes", budget=32, size=(256, 256), how={"longest": 2})
-    >>> measure(CompactVLM(tiny()), plan, asked, batches=2)["batch"]
-    8
+    >>> inputs = batches_of(to_ask("abcdefgh", Drawn(record.image, record.questions * 8)), "cpu")
+    >>> model, how = CompactVLM(tiny()), {"size": (256, 256), "how": {"longest": 2}}
+    >>> timings = [Timing(model, Plan("scenes", budget=budget, **how), inputs) for budget in (32, 64)]
+    >>> time_in_turn(timings, batches=3, warm=0)
+    >>> [len(timing.taken) for timing in timings]
+    [3, 3]
     """
-    if len(asked) < BATCH:
-        raise DataError(f"{len(asked)} questions are no batch: time at least {BATCH}")
-    count = len(asked) // BATCH  # every batch has of everything: questions are dealt out in turn
-    groups = [asked[i : count * BATCH : count] for i in range(count)]
-    inputs = [(torch.stack([one.image for one in own]).to(model.device), own) for own in groups]
+    if not timings:
+        return
+    model = timings[0].model
     finish = synchroniser(model.device)
-    taken, waste, peaks = list[float](), list[float](), list[int]()
+    for timing in timings:
+        if time.monotonic() < until:
+            timing.warm(warm)
     with recorded(model.decoder) if graphs else nullcontext():
-        for images, own in inputs if graphs else inputs[:warm]:  # each may have a shape of its own to be recorded
-            said_once(model, plan, images, own)
-        finish()
-        while len(taken) < batches and (len(taken) < 2 or sum(taken) < seconds):
-            images, own = inputs[len(taken) % len(inputs)]
-            before = memory(model.device)
-            start = time.perf_counter()
-            waste.append(said_once(model, plan, images, own))
-            finish()
-            taken.append(time.perf_counter() - start)
-            peaks += [] if before is None else [torch.cuda.max_memory_allocated(model.device) - before]
-    parameters = sum(value.numel() * value.element_size() for value in model.parameters())
-    return {
-        "cost": {"weights": weights_key(model)} | what_costs(plan),
-        "per_second": short(BATCH * len(taken) / sum(taken)),
-        "p50": short(statistics.median(taken)),
-        "p99": short(statistics.quantiles(taken, n=100)[98]) if len(taken) >= BATCHES else None,
-        "batches": len(taken),
-        "batch": BATCH,
-        "peak_mib": short(max(peaks) / MIB) if peaks else None,
-        "least_peak_mib": short(min(peaks) / MIB) if peaks else None,
-        "model_mib": short(parameters / MIB),
-        "waste": short(statistics.mean(waste)),
-        "graphs": graphs,
-    } | surroundings(model.device)
+        for timing in timings if graphs else ():
+            if time.monotonic() < until:
+                timing.record()
+        going = list(timings)
+        while going:
+            for timing in list(going):
+                if time.monotonic() >= until:
+                    return
+                tick(timing.turn(batches, seconds, finish) / batches)
+                if not timing.wants(batches, seconds):
+                    tick(1.0 - len(timing.taken) / batches)
+                    going.remove(timing)
 
 
 def said_once(model: CompactVLM, plan: Plan, images: Shaped[Tensor, "b 3 h w"], asked: Sequence[Asked]) -> float:
@@ -183,27 +243,38 @@ def add_costs(
     kept: Kept,
     *,
     until: float = float("inf"),
-    tick: Callable[[], None] = lambda: None,
+    tick: Callable[[float], None] = lambda share: None,
     graphs: bool = False,
     **how: Any,
 ) -> bool:
-    """Time every plan whose cost the rows do not have; False if the time was over before. All are timed on the same
-    questions of all families that are asked about images of their size, each about an image of its own."""
-    weights = weights_key(model)
-    families = {
-        size: list(dict.fromkeys(p.pictures for p in plans if p.size == size)) for size in {p.size for p in plans}
-    }
-    drawn: dict[Any, list[Asked]] = {}
+    """Time every plan whose cost the rows do not have, all side by side on the same questions of all families that are
+    asked about images of their size, each about an image of its own. When the time is over, or it is interrupted, what
+    was timed so far is kept; False if a plan was not timed at all."""
+    weights, device = weights_key(model), model.device
+    wanted: dict[str, Plan] = {}  # families have one cost
     for plan in plans:
-        tick()
-        if not can_be_timed(plan) or known_cost(kept, plan, weights, model.device, graphs):
-            continue
-        if time.monotonic() >= until:
-            return False
-        if plan.size not in drawn:
-            with drawers(0) as draw:
-                jobs = [(Plan(own[0], own[1]), own, i) for own in families[plan.size] for i in range(IMAGES)]
-                asked = [to_ask(one.keys(i, 1), draw(own, i, False)(), model.device) for one, own, i in jobs]
-            drawn[plan.size] = [one for (one,) in asked]
-        kept.add_cost(measure(model, plan, drawn[plan.size], graphs=graphs, **how))
-    return True
+        if can_be_timed(plan) and not known_cost(kept, plan, weights, device, graphs):
+            wanted.setdefault(_plain(what_costs(plan)), plan)
+    tick(float(len(plans) - len(wanted)))
+    if wanted and time.monotonic() >= until:
+        return False
+    sizes = dict.fromkeys(plan.size for plan in wanted.values())
+    inputs = {size: batches_of(_questions(plans, size, device), device) for size in sizes}
+    timings = [Timing(model, plan, inputs[plan.size]) for plan in wanted.values()]
+    try:
+        time_in_turn(timings, graphs=graphs, until=until, tick=tick, **how)
+    finally:
+        for timing in timings:
+            if timing.taken:
+                kept.add_cost(timing.row(weights, graphs))
+    return all(timing.taken for timing in timings)
+
+
+def _questions(plans: Sequence[Plan], size: Size, device: torch.device) -> list[Asked]:
+    """What is asked about images of a size, one question each: of every family and split in turn."""
+    found = list[Asked]()
+    with drawers(0) as draw:
+        for pictures in dict.fromkeys(plan.pictures for plan in plans if plan.size == size):
+            keys = Plan(*pictures[:2]).keys
+            found += [one for i in range(IMAGES) for one in to_ask(keys(i, 1), draw(pictures, i, False)(), device)]
+    return found

@@ -7,8 +7,8 @@ where they leave room:
     a loss of less than p   the whole 95 % interval is above -p points, on every family: a loss that is not shown to be
                             smaller does not count as smaller
     within 1 of topk        pyramid is no more than 1 point ahead, in the mean over all families; behind it is within
-    times as fast           questions per second against topk at the main budget; fewer tokens may make it fast, and a
-                            budget that was timed and is not fast enough needs no answers
+    times as fast           questions per second against topk at the main budget; fewer tokens may make it fast, at any
+                            budget that was asked in any arm; one that was timed and is not fast enough needs no answers
     more than 1 point       over all families together
     everything within 2     no allocator beats the better of topk and stratified by more, over all families; everything
                             is every allocator that was asked in any arm
@@ -161,8 +161,7 @@ def faster(arm: Arm, method: str, budget: int, than: str, times: float) -> Claim
 
 def faster_without_loss(arm: Arm, method: str, times: float, loss: float) -> Claim:
     """At some smaller budget than the main one: so many times as fast as topk, losing less than so much anywhere."""
-    known = sorted({*arm.budgets(method), *arm.timed_budgets(method)})
-    budgets = [tokens for tokens in known if tokens < arm.sheet.budget]
+    budgets = [tokens for tokens in arm.expected_budgets(method) if tokens < arm.sheet.budget]
     if not budgets:
         return Claim(None, (), (f"`{method}` with fewer than {arm.sheet.budget} tokens",))
     return any_of(
@@ -199,7 +198,7 @@ def tier_3(arm: Arm) -> Claim:
 
 
 def _up_to_main(arm: Arm) -> list[int]:
-    budgets = {tokens for tokens in arm.budgets(OURS) if tokens <= arm.sheet.budget}
+    budgets = {tokens for tokens in arm.expected_budgets(OURS) if tokens <= arm.sheet.budget}
     return sorted(budgets | {arm.sheet.budget})
 
 

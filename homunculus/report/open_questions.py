@@ -138,11 +138,12 @@ def full(arm: Arm) -> Answered:
 
 
 def right_budget(arm: Arm) -> Answered:
-    """Whether fewer surely lose less than a point, and whether more are surely better; on the same questions."""
+    """Whether fewer surely lose less than a point, and whether more are surely better; on the same questions. An arm
+    that was asked at fewer only, or at more only, does not say."""
     question, usual = "Is 273 right?", arm.find(OURS)
     pairs = {tokens: arm.find(OURS, budget=tokens).against(usual) for tokens in arm.budgets(OURS) if usual}
     known = {tokens: pair for tokens, pair in pairs.items() if pair is not None and tokens != arm.sheet.budget}
-    if not known:
+    if not known or not min(known) < arm.sheet.budget < max(known):
         return Answered(question, NOT_MEASURED)
     enough = [tokens for tokens, pair in known.items() if tokens < arm.sheet.budget and pair.low > -MARGIN]
     better = [tokens for tokens, pair in known.items() if tokens > arm.sheet.budget and pair.low > 0]

@@ -271,6 +271,11 @@ class Arm:
         """Allocators, say, that were asked in this arm or in any other: what a complete arm would have."""
         return list(dict.fromkeys(name for arm in (self, *self.sheet.arms) for name in kind(arm)))
 
+    def expected_budgets(self, method: str) -> list[int]:
+        """Budgets a method was asked at in this arm or in any other, or timed at: what a complete arm would have."""
+        asked = (tokens for arm in (self, *self.sheet.arms) for tokens in arm.budgets(method))
+        return sorted({*asked, *self.timed_budgets(method)})
+
     def timed_budgets(self, method: str) -> list[int]:
         """Budgets at which the speed of a method is known, all else as in the main way."""
         lines = (line["cost"] for line in self.sheet.costs if line["cost"]["method"] == method)

@@ -6,7 +6,7 @@ import torch
 from homunculus.data import Question
 from homunculus.errors import DataError
 from homunculus.eval import cost
-from homunculus.eval.cost import BATCH, add_costs, can_be_timed, measure
+from homunculus.eval.cost import BATCH, Timing, add_costs, batches_of, can_be_timed, time_in_turn
 from homunculus.eval.drawing import Asked
 from homunculus.eval.plans import Plan, weights_key
 from homunculus.eval.rows import Kept
@@ -28,8 +28,8 @@ def test_every_kind_of_method_is_timed_once(model, tmp_path):
     plans = [Plan("scenes", method=name, budget=budget.get(name), **SMALL) for name in METHODS]
     told = Plan("scenes", relevance="hit-50", budget=32, **SMALL)
     kept, ticks = Kept(tmp_path / "rows.jsonl"), []
-    assert add_costs(model, [*plans, told], kept, batches=2, warm=0, tick=lambda: ticks.append(1))
-    assert len(ticks) == 8 and [line["cost"]["method"] for line in kept.costs] == list(METHODS)
+    assert add_costs(model, [*plans, told], kept, batches=2, warm=0, tick=ticks.append)
+    assert sum(ticks) == pytest.approx(8) and [line["cost"]["method"] for line in kept.costs] == list(METHODS)
     for line in kept.costs:
         assert line["per_second"] > 0 and line["p50"] > 0 and line["p99"] is None and line["batch"] == BATCH
         assert line["peak_mib"] is None and line["model_mib"] > 0 and line["cost"]["weights"] == weights_key(model)
@@ -56,30 +56,85 @@ def test_time_that_is_over_times_nothing(model):
     assert not add_costs(model, [Plan("scenes", **SMALL)], kept, until=0.0) and not kept.costs
 
 
-def test_percentiles_and_rates_by_hand(model, monkeypatch):
-    """Batches that take 1, 2, ... seconds of a clock that only they move."""
-    now = [0.0]
+class Clock:
+    """A clock that only answers move: by as many seconds as it is told for a method."""
 
-    def said_once(*_):
-        now[0] += len(taken) + 1
-        taken.append(1)
+    def __init__(self, monkeypatch, seconds):
+        self.now, self.said = 0.0, []
+        self.seconds = seconds
+        monkeypatch.setattr(cost, "said_once", self.said_once)
+        monkeypatch.setattr(cost.time, "perf_counter", lambda: self.now)
+
+    def said_once(self, _model, plan, *_):
+        self.said.append(plan.method)
+        self.now += self.seconds(plan.method, len(self.said))
         return 0.25
 
-    taken: list[int] = []
-    monkeypatch.setattr(cost, "said_once", said_once)
-    monkeypatch.setattr(cost.time, "perf_counter", lambda: now[0])
-    plan = Plan("scenes", **SMALL)
+
+def timing(model, method="topk", questions=BATCH):
     image = torch.zeros(3, 4, 4, dtype=torch.uint8)
-    asked = [Asked(str(i), 1, "Who?", image, Question("Who?", ("me",))) for i in range(BATCH)]
-    line = measure(model, plan, asked, batches=5, seconds=1e9, warm=0)
-    assert (line["p50"], line["p99"], line["batches"], line["waste"]) == (3.0, None, 5, 0.25)
-    assert line["per_second"] == pytest.approx(8 * 5 / 15, rel=1e-5)
-    taken.clear()
-    assert measure(model, plan, asked, batches=50, seconds=2.5, warm=0)["batches"] == 2
-    taken.clear()
-    assert 99 < measure(model, plan, asked, batches=100, seconds=1e9, warm=0)["p99"] <= 100.5
+    asked = [Asked(str(i), 1, "Who?", image, Question("Who?", ("me",))) for i in range(questions)]
+    return Timing(model, Plan("scenes", method=method, **SMALL), batches_of(asked, "cpu"))
+
+
+def test_percentiles_and_rates_by_hand(model, monkeypatch):
+    """Batches that take 1, 2, ... seconds."""
+
+    def line(**how):
+        Clock(monkeypatch, lambda _, number: number)
+        time_in_turn([one := timing(model)], warm=0, **how)
+        return one.row("weights", False)
+
+    five = line(batches=5, seconds=1e9)
+    assert (five["p50"], five["p99"], five["batches"], five["waste"]) == (3.0, None, 5, 0.25)
+    assert five["per_second"] == pytest.approx(8 * 5 / 15, rel=1e-5)
+    assert line(batches=50, seconds=2.5)["batches"] == 2
+    assert 99 < line(batches=100, seconds=1e9)["p99"] <= 100.5
     with pytest.raises(DataError, match="at least 8"):
-        measure(model, plan, asked[:3])
+        timing(model, questions=3)
+
+
+def test_methods_take_turns_so_that_a_slow_hour_is_everybodys(model, monkeypatch):
+    """A host that is three times as slow for half of the time: one after another, the second method would look slower;
+    in turns both are, by the same."""
+    clock = Clock(monkeypatch, lambda _, number: 1.0 if number <= 40 else 3.0)
+    own = [timing(model, name, 2 * BATCH) for name in ("topk", "uniform")]
+    time_in_turn(own, batches=40, seconds=1e9, warm=0)
+    assert clock.said[:8] == ["topk", "topk", "uniform", "uniform"] * 2  # every batch once, then the other's
+    assert clock.said.count("topk") == clock.said.count("uniform") == 40
+    rows = [one.row("weights", False) for one in own]
+    assert rows[0]["per_second"] == rows[1]["per_second"] == pytest.approx(8 / 2)
+
+
+def test_what_is_slow_has_its_seconds_and_others_go_on(model, monkeypatch):
+    Clock(monkeypatch, lambda method, _: 10.0 if method == "uniform" else 1.0)
+    own, ticks = [timing(model, name) for name in ("uniform", "topk")], []
+    time_in_turn(own, batches=8, seconds=25.0, warm=0, tick=ticks.append)
+    assert [len(one.taken) for one in own] == [3, 8] and sum(ticks) == pytest.approx(2)
+
+
+def test_what_was_timed_is_kept_when_the_time_is_over(model, monkeypatch, tmp_path):
+    """And what was not is timed by the next call."""
+    plans = [Plan("scenes", method=name, budget=32, **SMALL) for name in ("topk", "uniform", "random")]
+    clock, kept = Clock(monkeypatch, lambda *_: 1.0), Kept(tmp_path / "rows.jsonl")
+    monkeypatch.setattr(cost.time, "monotonic", lambda: clock.now)
+    assert not add_costs(model, plans, kept, until=4.0, batches=9, warm=0)
+    assert [(line["cost"]["method"], line["batches"]) for line in kept.costs] == [("topk", 2), ("uniform", 2)]
+    again = Kept(tmp_path / "rows.jsonl")
+    assert add_costs(model, plans, again, batches=3, warm=0)
+    assert [line["cost"]["method"] for line in again.costs] == ["topk", "uniform", "random"]
+
+    def interrupted(*_):
+        clock.now += 1.0
+        if clock.now > 40:
+            raise KeyboardInterrupt
+        return 0.0
+
+    monkeypatch.setattr(cost, "said_once", interrupted)
+    clock.now, other = 30.0, Kept(None)
+    with pytest.raises(KeyboardInterrupt):
+        add_costs(model, plans, other, warm=0)
+    assert [line["batches"] for line in other.costs] == [4, 4, 2]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +163,7 @@ def test_what_is_told_is_paid_for(model, method, relevance, told, scored):
         model.encoder.register_forward_pre_hook(lambda _, given: encoded.append(given[0].shape[:2])),
     ]
     try:
-        measure(model, plan, asked, batches=2, warm=0)
+        time_in_turn([Timing(model, plan, batches_of(asked, "cpu"))], batches=2, warm=0)
     finally:
         for hook in hooks:
             hook.remove()

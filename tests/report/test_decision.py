@@ -130,6 +130,16 @@ def test_a_budget_that_is_not_fast_enough_needs_no_answers(tmp_path):
     assert "`foveated-pyramid` 64 on documents" in outcome(decision, "tier 2").missing
 
 
+def test_a_budget_that_only_others_were_asked_at_is_missed(tmp_path):
+    """64 tokens lose, tuned; 150 were asked zero-shot alone, and might be fast without a loss."""
+    same = dict.fromkeys(("topk", "stratified", "pyramid", "log-polar-rings", "foveated-pyramid"), (70, 72, 74))
+    parts = [list(lines(own, budget=n, **TUNED)) for n, own in ((273, same), (64, dict.fromkeys(same, (30, 30, 30))))]
+    assert outcome(decide(sheet(tmp_path / "rows.jsonl", *parts)), "tier 1").holds is False
+    parts += [list(lines({"foveated-pyramid": (70, 72, 74)}, questions=40, budget=150, costs=False))]
+    tier = outcome(decide(sheet(tmp_path / "rows.jsonl", *parts)), "tier 1")
+    assert tier.holds is None and "`foveated-pyramid` 150 on documents" in tier.missing
+
+
 def test_an_arm_that_is_not_whole_does_not_speak_for_what_it_lacks(tmp_path):
     """What is asked zero-shot is expected of the tuned arm as well: allocators and peers."""
     some = {name: own for name, own in ACCURACY.items() if name not in ("atlas", "uniform", "peers/tome")}

@@ -91,7 +91,7 @@ def test_segments_come_with_their_caveat(tmp_path):
     ("shares", "word"),
     [
         ({64: 40, 1024: 60}, "Yes: "),
-        ({64: 40, 150: 99}, "150 lose less than a point: "),
+        ({64: 40, 150: 99, 1024: 60}, "150 lose less than a point: "),
         ({64: 40, 400: 97, 1024: 99}, "1024 are better: "),
         ({150: 99, 1024: 99}, "150 lose less than a point and 1024 are better: "),
     ],
@@ -101,3 +101,7 @@ def test_a_budget_is_right_if_fewer_lose_and_more_gain_nothing(tmp_path, shares,
     sentence = said(tmp_path / "rows.jsonl", *parts)["Is 273 right?"]
     assert sentence.startswith(word) and all(f"{tokens} " in sentence for tokens in shares)
     assert said(tmp_path / "rows.jsonl")["Is 273 right?"] == NOT_MEASURED
+    for side in (min, max):  # fewer alone say nothing of more, nor more of fewer
+        part = lines({OURS: (50,) * 3}, questions=120, budget=side(shares))
+        one_sided = said(tmp_path / "rows.jsonl", part)["Is 273 right?"]
+        assert one_sided == NOT_MEASURED
