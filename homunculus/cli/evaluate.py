@@ -9,7 +9,6 @@ from homunculus.cli.arguments import named_device, words
 from homunculus.cli.output import progress
 from homunculus.errors import ModelError, OutputError
 
-FOR_TENSORS = 0.95  # of a GPU's memory is for tensors, where processes share it; the rest is for their contexts
 STOPPED = "stopped before all was asked, give the command again to go on"
 
 
@@ -47,6 +46,10 @@ def evaluate(
     graphs: Annotated[
         bool, typer.Option("--graphs/--no-graphs", help="Time with steps of writing recorded as CUDA graphs.")
     ] = False,
+    memory: Annotated[
+        float,
+        typer.Option(min=0.01, max=1.0, help="Of a GPU's memory for tensors of all processes that share it."),
+    ] = 0.95,
     tune: Annotated[
         int | None, typer.Option(help="First tune a reader for each method, on so many samples of its own tokens.")
     ] = None,
@@ -105,7 +108,7 @@ def evaluate(
     if place.type == "cpu":
         leave_room()
     elif sharing(place) > 1:  # nobody takes what is another's, even if only for later
-        share_of_memory = FOR_TENSORS / sharing(place)
+        share_of_memory = memory / sharing(place)
         torch.cuda.set_per_process_memory_fraction(share_of_memory, None if place.index is None else place)
     model = load_model(weights, str(place))
     # autocast keeps its copy of a weight only where the weight asks for gradients; nothing here makes any.

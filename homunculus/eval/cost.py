@@ -44,7 +44,7 @@ from homunculus.relevance import relevance as relevance_of
 BATCH = 8
 BATCHES = 100  # as many as a 99th percentile needs
 WARM = 6  # batches that are not counted
-IMAGES = 16  # of each family
+IMAGES = 32  # of each family: twelve batches of three
 MIB = 1 << 20
 
 Batch = tuple[Shaped[Tensor, "b 3 h w"], Sequence[Asked]]  # images on the device, a question about each

@@ -118,6 +118,7 @@ def test_what_was_timed_is_kept_when_the_time_is_over(model, monkeypatch, tmp_pa
     plans = [Plan("scenes", method=name, budget=32, **SMALL) for name in ("topk", "uniform", "random")]
     clock, kept = Clock(monkeypatch, lambda *_: 1.0), Kept(tmp_path / "rows.jsonl")
     monkeypatch.setattr(cost.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(cost, "IMAGES", 2 * BATCH)
     assert not add_costs(model, plans, kept, until=4.0, batches=9, warm=0)
     assert [(line["cost"]["method"], line["batches"]) for line in kept.costs] == [("topk", 2), ("uniform", 2)]
     again = Kept(tmp_path / "rows.jsonl")
