@@ -9,7 +9,7 @@ export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF:-expandable_segments:True}" # wh
 rows=${1:-out/experiment.jsonl}
 [ $# -eq 0 ] || shift
 kept=${KEPT-bench/results/experiment.jsonl.xz}
-end=$(($(date +%s) + 60 * ${MINUTES:-8}))
+end=$(python -c "import time; print(int(time.time() + 60 * ${MINUTES:-8}))")
 mkdir -p "$(dirname "$rows")"
 [ -e "$rows" ] || [ ! -e "$kept" ] || python -m bench.pack "$kept" --out "$rows"
 

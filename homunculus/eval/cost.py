@@ -45,6 +45,8 @@ BATCH = 8
 BATCHES = 100  # as many as a 99th percentile needs
 WARM = 6  # batches that are not counted
 IMAGES = 32  # of each family: twelve batches of three
+SECONDS = 10.0  # of a way of asking, at most
+NEARLY = 0.999  # what was rounded may be a little less
 MIB = 1 << 20
 
 Batch = tuple[Shaped[Tensor, "b 3 h w"], Sequence[Asked]]  # images on the device, a question about each
@@ -140,7 +142,7 @@ def time_in_turn(
     timings: Sequence[Timing],
     *,
     batches: int = BATCHES,
-    seconds: float = 10.0,
+    seconds: float = SECONDS,
     warm: int = WARM,
     graphs: bool = False,
     until: float = float("inf"),
@@ -227,10 +229,25 @@ def memory(device: torch.device) -> int | None:
     return torch.cuda.memory_allocated(device)
 
 
-def known_cost(kept: Kept, plan: Plan, weights: str, device: torch.device, graphs: bool = False) -> bool:
-    """Whether the rows have the cost of a plan on such a device, with steps recorded or not."""
+def known_cost(
+    kept: Kept,
+    plan: Plan,
+    weights: str,
+    device: torch.device,
+    graphs: bool = False,
+    batches: int = BATCHES,
+    seconds: float = SECONDS,
+) -> bool:
+    """Whether the rows have the cost of a plan on such a device, with steps recorded or not, from as many batches or
+    seconds as are wanted: one that was cut short is timed again."""
     wanted = _plain({"weights": weights} | what_costs(plan)), surroundings(device)["device"], graphs
-    return any((_plain(line["cost"]), line["device"], line.get("graphs", False)) == wanted for line in kept.costs)
+    own = (line for line in kept.costs if (_plain(line["cost"]), line["device"], line.get("graphs", False)) == wanted)
+    return any(line["batches"] >= batches or _spent(line) >= NEARLY * seconds for line in own)
+
+
+def _spent(line: Row) -> float:
+    """Seconds that a method was timed for."""
+    return line["batches"] * line["batch"] / line["per_second"]
 
 
 def _plain(cost: dict[str, Any]) -> str:
@@ -245,15 +262,17 @@ def add_costs(
     until: float = float("inf"),
     tick: Callable[[float], None] = lambda share: None,
     graphs: bool = False,
-    **how: Any,
+    batches: int = BATCHES,
+    seconds: float = SECONDS,
+    warm: int = WARM,
 ) -> bool:
     """Time every plan whose cost the rows do not have, all side by side on the same questions of all families that are
     asked about images of their size, each about an image of its own. When the time is over, or it is interrupted, what
-    was timed so far is kept; False if a plan was not timed at all."""
+    was timed so far is kept; False if a plan was not timed as long as it should be."""
     weights, device = weights_key(model), model.device
     wanted: dict[str, Plan] = {}  # families have one cost
     for plan in plans:
-        if can_be_timed(plan) and not known_cost(kept, plan, weights, device, graphs):
+        if can_be_timed(plan) and not known_cost(kept, plan, weights, device, graphs, batches, seconds):
             wanted.setdefault(_plain(what_costs(plan)), plan)
     tick(float(len(plans) - len(wanted)))
     if wanted and time.monotonic() >= until:
@@ -262,12 +281,12 @@ def add_costs(
     inputs = {size: batches_of(_questions(plans, size, device), device) for size in sizes}
     timings = [Timing(model, plan, inputs[plan.size]) for plan in wanted.values()]
     try:
-        time_in_turn(timings, graphs=graphs, until=until, tick=tick, **how)
+        time_in_turn(timings, batches=batches, seconds=seconds, warm=warm, graphs=graphs, until=until, tick=tick)
     finally:
         for timing in timings:
             if timing.taken:
                 kept.add_cost(timing.row(weights, graphs))
-    return all(timing.taken for timing in timings)
+    return not any(timing.wants(batches, seconds) for timing in timings)
 
 
 def _questions(plans: Sequence[Plan], size: Size, device: torch.device) -> list[Asked]:

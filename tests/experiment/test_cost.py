@@ -114,7 +114,7 @@ def test_what_is_slow_has_its_seconds_and_others_go_on(model, monkeypatch):
 
 
 def test_what_was_timed_is_kept_when_the_time_is_over(model, monkeypatch, tmp_path):
-    """And what was not is timed by the next call."""
+    """And what was not timed, or not as long as it should be, is timed by the next call; what was is not."""
     plans = [Plan("scenes", method=name, budget=32, **SMALL) for name in ("topk", "uniform", "random")]
     clock, kept = Clock(monkeypatch, lambda *_: 1.0), Kept(tmp_path / "rows.jsonl")
     monkeypatch.setattr(cost.time, "monotonic", lambda: clock.now)
@@ -122,8 +122,14 @@ def test_what_was_timed_is_kept_when_the_time_is_over(model, monkeypatch, tmp_pa
     assert not add_costs(model, plans, kept, until=4.0, batches=9, warm=0)
     assert [(line["cost"]["method"], line["batches"]) for line in kept.costs] == [("topk", 2), ("uniform", 2)]
     again = Kept(tmp_path / "rows.jsonl")
-    assert add_costs(model, plans, again, batches=3, warm=0)
+    assert add_costs(model, plans, again, batches=2, warm=0)
     assert [line["cost"]["method"] for line in again.costs] == ["topk", "uniform", "random"]
+    assert add_costs(model, plans, again, batches=3, seconds=2.0, warm=0)  # two seconds were had, of a second each
+    assert len(again.costs) == 3
+    assert add_costs(model, plans, again, batches=3, warm=0)
+    assert [(line["cost"]["method"], line["batches"]) for line in again.costs[3:]] == [
+        (name, 3) for name in ("topk", "uniform", "random")
+    ]
 
     def interrupted(*_):
         clock.now += 1.0

@@ -349,7 +349,7 @@ def test_text_is_not_left_to_kernels_that_plan_for_a_shape(decoder, monkeypatch)
 def test_a_gpu_writes_without_cudnn(decoder):
     features, cells = pictures()
     decoder.cuda()
-    with torch.autocast("cuda", torch.bfloat16), torch.no_grad(), torch.profiler.profile() as profile:
+    with torch.autocast("cuda", torch.bfloat16), torch.no_grad(), torch.profiler.profile(acc_events=True) as profile:
         memory = decoder.remember(features.cuda(), Cells(*(part.cuda() for part in cells)))
         decoder.write(memory, questions().cuda(), longest=6)
     names = {event.key for event in profile.key_averages()}
