@@ -74,6 +74,21 @@ def spread(places: Sequence[float], apart: float) -> list[float]:
     return moved
 
 
+def front_names(front: Sequence[Point], apart: float) -> list[tuple[str, float]]:
+    """What to call the points of a front and at which height, so far apart; of a method's further points in a row only
+    the tokens are said.
+
+    >>> front_names([Point(1, 90.0, "a 64", "a"), Point(2, 91.0, "a 100", "a"), Point(3, 99.0, "b", "b")], 5.0)
+    [('a 64', 88.0), ('100', 93.0), ('b', 99.0)]
+    """
+    befores = ["", *(point.method for point in front)]
+    names = [
+        point.name.rpartition(" ")[2] if point.method == before else point.name
+        for before, point in zip(befores, front, strict=False)
+    ]
+    return list(zip(names, spread([point.y for point in front], apart), strict=True))
+
+
 def free_names(points: Sequence[Point], named: Sequence[Point], span: tuple[float, float]) -> list[Point]:
     """Those of the points beside which a name covers no point and no other name, first come first served. `span` is
     that of the plane, of which a letter takes 1.2 % across (on a log axis, of the decades there are) and a line 5 %.
@@ -179,15 +194,14 @@ def against_cost(arm: Arm) -> str | None:
         look = {"ms": 5.5, "alpha": 1.0} if strong else {"ms": 3.5, "alpha": 0.6}
         panel.plot([point.x], [point.y], MARKS.get(point.method, "o"), color=colour(point.method), mec="none", **look)
     low, high = min(point.y for point in points), max(point.y for point in points)
-    panel.set_xlim(
-        min(xs) * (min(xs) / max(xs)) ** 0.42, max(xs) * (max(xs) / min(xs)) ** 0.15
-    )  # room for names: nothing lies above a front
     room = high - low or 1.0  # all may answer alike
-    panel.set_ylim(low - 0.05 * room, high + 0.12 * room)
-    for before, point in zip([None, *front], front, strict=False):
-        again = before is not None and before.method == point.method
-        name = point.name.rpartition(" ")[2] if again else point.name
-        _name(panel, name, (point.x, point.y), (-5, 3), ha="right", fontsize=SMALL, color=INK)
+    names = front_names(front, 0.065 * room)
+    left, right = 0.04 + 0.0135 * max(len(name) for name, _ in names), 0.12  # of the width, for names
+    width = math.log(max(xs) / min(xs)) / (1 - left - right)
+    panel.set_xlim(min(xs) * math.exp(-left * width), max(xs) * math.exp(right * width))
+    panel.set_ylim(low - 0.05 * room, max(high, *(place for _, place in names)) + 0.12 * room)
+    for point, (name, place) in zip(front, names, strict=True):
+        _name(panel, name, (point.x, place), (-7, 0), ha="right", va="center", fontsize=SMALL, color=INK)
     rest = [point._replace(name=point.method) for point in points if point not in front and point.main]
     for point in free_names(sorted(rest, key=lambda one: one.method != BASE), front, _span(points)):
         _name(panel, point.name, (point.x, point.y), (6, 0), va="center", fontsize=SMALL - 1, color=SOFT)

@@ -297,9 +297,10 @@ class Arm:
     def cost(
         self, method: str, budget: int | None = None, relevance: str = "predicted", how: Mapping[str, Any] | None = None
     ) -> Row | None:
-        """The cost line of a way of asking, measured where most were; of these weights' own if there is one."""
+        """The cost line of a way of asking, measured where most were: of these weights' own if there is one, then that
+        of the most batches, then the latest."""
         budget = budget or self.sheet.budget
-        fits: list[tuple[bool, int, Row]] = []
+        fits: list[tuple[bool, int, int, Row]] = []
         for line in self.sheet.costs:
             about = line["cost"]
             same = measured_how(line) == (self.sheet.device, self.sheet.measured_in, self.sheet.graphs)
@@ -308,8 +309,8 @@ class Arm:
             same &= tuple(about["size"]) == self.sheet.size
             if same and (tokens_of(about) in (budget, None) or method == WHOLE):
                 arm = arm_of(method, (self.sheet.models.get(about["weights"]) or {}).get("tuned"))
-                fits.append((arm == self.name, len(fits), line))
-        return max(fits)[2] if fits else None
+                fits.append((arm == self.name, line["batches"], len(fits), line))
+        return max(fits)[-1] if fits else None
 
 
 def said(how: Mapping[str, Any]) -> str:

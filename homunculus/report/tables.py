@@ -7,7 +7,7 @@ from homunculus.eval.relevances import KEPT_CELLS
 from homunculus.eval.statistics import Interval
 from homunculus.report.blocks import Block, Heading, Table, Text
 from homunculus.report.decision import BASE, DECIDE, corrected
-from homunculus.report.numbers import Found, chance, number, percent, points
+from homunculus.report.numbers import NONE, Found, Row, chance, number, percent, points
 from homunculus.report.predictions import region
 from homunculus.report.sheet import ARMS, WHOLE, Arm, Sheet
 
@@ -95,6 +95,30 @@ def spent(arm: Arm, name: str, families: Sequence[str]) -> list[str]:
         number(cost.get("per_second"), 0 if (cost.get("per_second") or 0) >= 10 else 1),
         *(number(None if value is None else scale * value, 1 if scale != 1 else 0) for value, scale in scaled),
     ]
+
+
+def cost_table(sheet: Sheet) -> Table | None:
+    """What was timed in the usual way, at every budget, the fastest first."""
+    arm, found = sheet.arms[0], list[tuple[str, int | None, Row]]()
+    for name in arm.expected(Arm.methods):
+        budgets: Sequence[int | None] = arm.timed_budgets(name) if name != WHOLE else ()
+        costs = ((tokens, arm.cost(name, tokens)) for tokens in budgets or (None,))
+        found += [(name, tokens, cost) for tokens, cost in costs if cost is not None]
+    lines = []
+    for name, tokens, cost in sorted(found, key=lambda one: -one[2]["per_second"]):
+        times = [None if cost[key] is None else 1000 * cost[key] for key in ("p50", "p99")]
+        peaks = (number(cost.get(key), 0) for key in ("peak_mib", "least_peak_mib"))
+        waste, count = number(100 * cost["waste"]), NONE if tokens is None else str(tokens)
+        lines.append(
+            [f"`{name}`", count, number(cost["per_second"]), *map(number, times), str(cost["batches"]), *peaks, waste]
+        )
+    return Table(list(TIMED), lines) if lines else None
+
+
+TIMED = (
+    *("method", "budget", "questions/s", "p50 of a batch, ms", "p99, ms", "batches"),
+    *("most memory of a batch, MiB", "least, MiB", "padding, %"),
+)
 
 
 def swept(arm: Arm) -> list[int]:

@@ -14,14 +14,14 @@ from homunculus.errors import DataError, OutputError
 from homunculus.eval.rows import Kept
 from homunculus.report.ablations import ablation_sections, differs_in, forgiving, groups, spoilt_rates, spoilt_table
 from homunculus.report.blocks import Heading, Table, to_html, to_markdown
-from homunculus.report.charts import Point, pareto, spread
+from homunculus.report.charts import Point, front_names, pareto, spread
 from homunculus.report.heat import accuracy_map
 from homunculus.report.numbers import percent
 from homunculus.report.open_questions import NOT_MEASURED, open_questions
 from homunculus.report.page import document, to_page
 from homunculus.report.predictions import outcomes
 from homunculus.report.sheet import Sheet
-from homunculus.report.tables import main_table, retained, turns_table
+from homunculus.report.tables import cost_table, main_table, retained, turns_table
 from tests.report.made_up import ACCURACY, lines, rich, sheet, write
 
 
@@ -251,6 +251,26 @@ def test_the_pareto_front_is_what_nothing_beats():
     points = [Point(dice.random(), dice.random(), str(i), "") for i in range(60)]
     best = [p for p in points if not any(o.x <= p.x and o.y >= p.y and o != p for o in points)]
     assert {point.name for point in pareto(points)} == {point.name for point in best}
+
+
+def test_costs_of_every_budget_are_a_table_the_fastest_first(tmp_path):
+    some = [lines(questions=8), lines({"topk": ACCURACY["topk"]}, questions=8, budget=64, per_second=900.0)]
+    cut = [line | {"per_second": 1.0, "batches": 3} for line in lines(questions=8) if "cost" in line]  # in a later run
+    table = cost_table(sheet(tmp_path / "rows.jsonl", *some, cut))
+    rates = [float(line[2]) for line in table.lines]
+    assert rates == sorted(rates, reverse=True) and {line[0] for line in table.lines} == {f"`{n}`" for n in ACCURACY}
+    topk = {line[1]: line[2:] for line in table.lines if line[0] == "`topk`"}
+    assert topk.keys() == {"64", "273"} and topk["273"] == [*topk["273"][:3], "120", "900", "800", "0.0"]
+    assert cost_table(sheet(tmp_path / "untimed.jsonl", lines(questions=8, costs=False))) is None
+
+
+def test_names_of_a_front_stay_apart():
+    front = [
+        Point(x, y, f"{method} {x}", method) for x, y, method in ((64, 90.0, "a"), (100, 90.2, "a"), (150, 90.3, "b"))
+    ]
+    names, places = zip(*front_names(front, 2.0), strict=True)
+    assert names == ("a 64", "100", "b 150")
+    assert all(high - low >= 2.0 - 1e-9 for low, high in pairwise(places)) and abs(sum(places) / 3 - 90.17) < 0.1
 
 
 def test_labels_are_spread_without_changing_their_order():
