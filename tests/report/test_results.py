@@ -16,7 +16,8 @@ def test_the_tables_are_those_of_the_rows(tmp_path):
     """To the words; a last digit may round differently on another machine."""
     kept = ROOT / "bench" / "results"
     pages = tmp_path / "report.html", tmp_path / "tables.md"
-    report([kept / "experiment.jsonl.xz"], *pages, examples=False, legibility=kept / "legibility.jsonl.xz")
+    beside = {"legibility": kept / "legibility.jsonl.xz", "training": kept / "ablations.json"}
+    report([kept / "experiment.jsonl.xz"], *pages, examples=False, **beside)
     made, published = (_without_examples(file.read_text()) for file in (pages[1], ROOT / "docs" / "tables.md"))
     assert NUMBER.sub("0", made) == NUMBER.sub("0", published)
     numbers = [[float(own) for own in NUMBER.findall(text)] for text in (made, published)]
