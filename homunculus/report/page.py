@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from homunculus import __version__
+from homunculus.allocation import DEFAULT
 from homunculus.eval.statistics import RESAMPLES
 from homunculus.report.ablations import ablation_sections, forgiving, spoilt_rates
 from homunculus.report.blocks import Block, Box, Drawing, Folded, Heading, Table, Text, marked, to_html
@@ -96,7 +97,8 @@ def _headline(decision: Decision) -> list[str]:
     if decision.go is None:
         lines.append(f"Still needed: {_some(decision.verdicts[-1].claim.missing)}.")
     name = f"`{decision.default}`" if decision.default else "not decided"
-    return [*lines, f"Default allocator: **{name}**; {decision.why}."]
+    today = f" The package's is still `{DEFAULT}`." if decision.default not in (None, DEFAULT) else ""
+    return [*lines, f"Default allocator by the rules: **{name}**; {decision.why}.{today}"]
 
 
 def _rules(sheet: Sheet, decision: Decision) -> list[Block]:

@@ -9,11 +9,12 @@ from itertools import pairwise
 import pytest
 from typer.testing import CliRunner
 
+from homunculus.allocation import DEFAULT
 from homunculus.data.dice import Dice
 from homunculus.errors import DataError, OutputError
 from homunculus.eval.rows import Kept
 from homunculus.report.ablations import ablation_sections, differs_in, forgiving, groups, spoilt_rates, spoilt_table
-from homunculus.report.blocks import Heading, Table, to_html, to_markdown
+from homunculus.report.blocks import Box, Heading, Table, to_html, to_markdown
 from homunculus.report.charts import Point, front_names, pareto, spread
 from homunculus.report.heat import accuracy_map
 from homunculus.report.numbers import percent
@@ -100,6 +101,17 @@ def test_every_section_is_there(blocks):
     wanted = ["The decision", "Predictions", "Open questions", "Every method", "Budgets", "Cost", "Where on the page"]
     wanted += ["One thing changed at a time", "Unlike training", "Several questions about one image", "Legibility"]
     assert set(wanted) <= set(heads) and heads[-1] == "How it was measured"
+
+
+def test_it_says_where_the_rules_name_another_default_than_the_package_has(tmp_path):
+    def last_line(name, accuracy):
+        blocks = document(sheet(tmp_path / f"{name}.jsonl", lines(accuracy, questions=300)))
+        return next(block for block in blocks if isinstance(block, Box)).lines[-1]
+
+    alike = last_line("alike", dict.fromkeys(ACCURACY, (90, 90, 90)))
+    ahead = last_line("ahead", ACCURACY)  # the package's by ten points
+    assert alike.endswith(f"The package's is still `{DEFAULT}`.") and not ahead.endswith(f"`{DEFAULT}`.")
+    assert f"by the rules: **`{DEFAULT}`**" in ahead and f"**`{DEFAULT}`**" not in alike
 
 
 def test_it_says_how_long_answers_took(tmp_path):
