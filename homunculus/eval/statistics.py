@@ -4,25 +4,24 @@ Questions about one image stand and fall together, so images are what is drawn, 
 `clusters`, one label a value, and without labels takes each value for itself. Families of questions are not of equal
 size, and the larger must not speak for the others: with `strata`, one label a value as well, every mean is the mean of
 the means of the strata, and clusters are drawn within each. Intervals are bootstrap intervals, bias corrected and
-accelerated (BCa) by default; differences are paired and tested by flipping their signs, exactly where there are few
-enough; many comparisons at once are corrected by Holm's rule. All chance is `Dice`: the same numbers give the same
-interval everywhere.
-
-References: Efron 1987 (BCa), Holm 1979.
+accelerated (BCa, Efron 1987) by default; differences are paired, and tested by flipping their signs (eval/signs.py).
+All chance is `Dice`: the same numbers give the same interval everywhere.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, UInt16
 
 from homunculus.data.dice import Dice
 from homunculus.errors import DataError
+from homunculus.eval.clusters import RESAMPLES, Clusters, group_by_stratum, numbers_of, portions
+from homunculus.eval.signs import sign_flip
 
-RESAMPLES = 10_000
-_AT_ONCE = 1 << 21  # draws held in memory
+_TO_KEEP = 1 << 24  # draws of one size that are kept for the next mean
 
 _normal = NormalDist()
 
@@ -42,17 +41,6 @@ class Comparison(NamedTuple):
     low: float
     high: float
     p: float
-
-
-class Clusters(NamedTuple):
-    """Values added up by cluster: what any resampling of whole clusters needs."""
-
-    sums: Float64[np.ndarray, " clusters"]
-    counts: Float64[np.ndarray, " clusters"]
-
-    @property
-    def mean(self) -> float:
-        return float(self.sums.sum() / self.counts.sum())
 
 
 def interval(
@@ -78,6 +66,25 @@ def interval(
     parts = _at_least_two(values, clusters, strata)
     draws = _drawn_means(parts, resamples, seed)
     return _around(_mean(parts), draws, _left_out(parts), confidence, method)
+
+
+def proportion(right: Any, clusters: Sequence[Any] | None = None, *, strata: Sequence[Any] | None = None) -> Interval:
+    """The 95 % interval of a share of what is right or wrong, drawing as for any mean.
+
+    Where all are wrong, or all right, nothing can be drawn that differs: then it is that of Clopper and Pearson for as
+    many clusters.
+
+    >>> round(proportion([0] * 72).high, 3)  # 0.95 ** 72 is a fortieth
+    0.05
+    >>> proportion([0, 1] * 50) == interval([0, 1] * 50)
+    True
+    """
+    found = interval(right, clusters, strata=strata)
+    if found.low != found.high or found.mean not in (0.0, 1.0):
+        return found
+    count = sum(len(part.sums) for part in group_by_stratum(right, clusters, strata))
+    reach = 1 - 0.025 ** (1 / count)
+    return Interval(found.mean, max(0.0, found.mean - reach), min(1.0, found.mean + reach))
 
 
 def ratio(
@@ -131,85 +138,6 @@ def compare(
     return Comparison(*around, sign_flip(first - second, clusters, **how))
 
 
-def sign_flip(
-    differences: Any,
-    clusters: Sequence[Any] | None = None,
-    *,
-    strata: Sequence[Any] | None = None,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> float:
-    """The two-sided p-value of a mean difference: how often random signs of the clusters give one as large.
-
-    All signs are tried where there are no more of them than resamples; otherwise they are drawn, and the p-value counts
-    the observed ones among them, so that it is never 0.
-
-    >>> sign_flip([1, 1, 1]), sign_flip([1, -1, 1, -1]), sign_flip([0, 0])
-    (0.25, 1.0, 1.0)
-    """
-    parts = group_by_stratum(differences, clusters, strata)
-    every = np.concatenate([part.sums / part.counts.sum() for part in parts])  # what each adds to its stratum's mean
-    sums = np.abs(every[every != 0])  # a sign of nothing changes nothing
-    observed = abs(every.sum()) * (1 - 1e-9)  # sums in another order differ in last bits
-    if 2 ** len(sums) <= resamples:
-        return float((np.abs(_all_signs(len(sums)) @ sums) >= observed).mean())
-    dice = Dice("sign flip", seed)
-    as_large = 0
-    for rows in _portions(resamples, len(sums)):
-        signs = np.where(dice.array(rows * len(sums)) < 0.5, -1.0, 1.0).reshape(rows, -1)
-        as_large += int((np.abs(signs @ sums) >= observed).sum())
-    return (1 + as_large) / (1 + resamples)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values of several comparisons, corrected so that a false alarm among all of them stays as rare.
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    corrected, worst = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(order):
-        worst = max(worst, min(1.0, p_values[place] * (len(p_values) - rank)))
-        corrected[place] = worst
-    return corrected
-
-
-def group(values: Any, clusters: Sequence[Any] | None) -> Clusters:
-    """Sums and counts by cluster, in order of appearance.
-
-    >>> group([1.0, 2.0, 4.0], ["page 1", "page 2", "page 1"]).sums.tolist()
-    [5.0, 2.0]
-    """
-    numbers = _numbers(values)
-    if clusters is None:
-        return Clusters(numbers, np.ones_like(numbers))
-    if len(clusters) != len(numbers):
-        raise DataError(f"{len(numbers)} values but {len(clusters)} cluster labels: give one a value")
-    places: dict[Any, int] = {}
-    which = np.array([places.setdefault(label, len(places)) for label in clusters])
-    return Clusters(np.bincount(which, numbers), np.bincount(which).astype(np.float64))
-
-
-def group_by_stratum(values: Any, clusters: Sequence[Any] | None, strata: Sequence[Any] | None) -> list[Clusters]:
-    """Sums and counts by cluster for each stratum, in order of appearance.
-
-    >>> [part.mean for part in group_by_stratum([1.0, 0.0, 1.0, 1.0], None, "aabb")]
-    [0.5, 1.0]
-    """
-    numbers = _numbers(values)
-    if strata is None:
-        return [group(numbers, clusters)]
-    if len(strata) != len(numbers):
-        raise DataError(f"{len(numbers)} values but {len(strata)} labels of strata: give one a value")
-    if clusters is not None and len(clusters) != len(numbers):
-        raise DataError(f"{len(numbers)} values but {len(clusters)} cluster labels: give one a value")
-    places: dict[Any, list[int]] = {}
-    for place, label in enumerate(strata):
-        places.setdefault(label, []).append(place)
-    return [group(numbers[own], None if clusters is None else [clusters[i] for i in own]) for own in places.values()]
-
-
 def _at_least_two(values: Any, clusters: Sequence[Any] | None, strata: Sequence[Any] | None) -> list[Clusters]:
     parts = group_by_stratum(values, clusters, strata)
     if any(len(part.sums) == 1 for part in parts):
@@ -218,17 +146,10 @@ def _at_least_two(values: Any, clusters: Sequence[Any] | None, strata: Sequence[
 
 
 def _same_questions(a: Any, b: Any) -> tuple[Float64[np.ndarray, " n"], Float64[np.ndarray, " n"]]:
-    first, second = _numbers(a), _numbers(b)
+    first, second = numbers_of(a), numbers_of(b)
     if first.shape != second.shape:
         raise DataError(f"{len(first)} scores against {len(second)}: compare methods on the same questions")
     return first, second
-
-
-def _numbers(values: Any) -> Float64[np.ndarray, " n"]:
-    numbers = np.asarray(values, dtype=np.float64)
-    if numbers.ndim != 1 or len(numbers) == 0 or not np.isfinite(numbers).all():
-        raise DataError(f"scores are a list of finite numbers, at least one, not {numbers.shape}: check the metric")
-    return numbers
 
 
 def _mean(parts: Sequence[Clusters]) -> float:
@@ -240,23 +161,37 @@ def _drawn_means(parts: Sequence[Clusters], resamples: int, seed: int) -> Float6
     """Means of resampled clusters: every stratum is drawn by itself, as often as it has clusters."""
     means = np.zeros(resamples)
     for place, part in enumerate(parts):
-        dice = Dice("bootstrap", seed, *([place] if place else []))
-        means += np.concatenate(list(_bootstrap(part, resamples, dice)))
+        name: tuple[str | int, ...] = ("bootstrap", seed, place) if place else ("bootstrap", seed)
+        means += np.concatenate(list(_bootstrap(part, resamples, name)))
     return means / len(parts)
 
 
-def _bootstrap(grouped: Clusters, resamples: int, dice: Dice) -> Iterator[Float64[np.ndarray, " rows"]]:
+def _bootstrap(
+    grouped: Clusters, resamples: int, name: tuple[str | int, ...]
+) -> Iterator[Float64[np.ndarray, " rows"]]:
     """Means of one stratum, a portion at a time."""
     size = len(grouped.sums)
-    for rows in _portions(resamples, size):
-        drawn = (dice.array(rows * size) * size).astype(np.int64).reshape(rows, size)
-        yield grouped.sums[drawn].sum(1) / grouped.counts[drawn].sum(1)
+    each = np.stack([grouped.sums, grouped.counts], 1)
+    few = resamples * size <= _TO_KEEP
+    for times in _kept(size, resamples, name) if few else _times_drawn(size, resamples, name):
+        sums, counts = (times.astype(np.float64) @ each).T
+        yield sums / counts
 
 
-def _portions(resamples: int, size: int) -> Iterator[int]:
-    step = max(1, _AT_ONCE // size)
-    for start in range(0, resamples, step):
-        yield min(step, resamples - start)
+def _times_drawn(
+    size: int, resamples: int, name: tuple[str | int, ...]
+) -> Iterator[UInt16[np.ndarray, "rows clusters"]]:
+    """How often each of so many clusters is drawn, in every resample."""
+    dice = Dice(*name)
+    for rows in portions(resamples, size):
+        drawn = (dice.array(rows * size) * size).astype(np.int64) + np.repeat(np.arange(rows) * size, size)
+        yield np.bincount(drawn, minlength=rows * size).astype(np.uint16).reshape(rows, size)
+
+
+@lru_cache(maxsize=16)
+def _kept(size: int, resamples: int, name: tuple[str | int, ...]) -> list[UInt16[np.ndarray, "rows clusters"]]:
+    """The same, kept: equal seeds draw alike, and a page has a thousand means of as many images."""
+    return list(_times_drawn(size, resamples, name))
 
 
 def _left_out(parts: Sequence[Clusters]) -> list[Float64[np.ndarray, " _"]]:
@@ -307,7 +242,3 @@ def _corrected(
         return _normal.cdf(bias + reach / (1 - acceleration * reach))
 
     return moved(tails[0]), moved(tails[1])
-
-
-def _all_signs(count: int) -> Float64[np.ndarray, "all count"]:
-    return 1.0 - 2.0 * ((np.arange(2**count)[:, None] >> np.arange(count)) & 1)

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from homunculus.eval.plans import Plan
 from homunculus.eval.rows import Kept, Row
-from homunculus.eval.statistics import interval
+from homunculus.eval.statistics import proportion
 
 
 def label(plan: Plan) -> str:
@@ -76,5 +76,5 @@ def _share(rows: Sequence[Row]) -> str:
     images = [row["image"] for row in rows]
     if len(set(images)) < 2:
         return f"{100 * sum(row['exact'] for row in rows) / len(rows):.1f}" if rows else ""
-    mean, low, high = (100 * value for value in interval([row["exact"] for row in rows], images))
+    mean, low, high = (100 * value for value in proportion([row["exact"] for row in rows], images))
     return f"{mean:.1f} [{low:.1f}, {high:.1f}]"

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from homunculus.errors import DataError
-from homunculus.eval import compare, holm, interval
-from homunculus.eval.statistics import group, ratio, sign_flip
+from homunculus.eval import clusters, compare, holm, interval, statistics
+from homunculus.eval.clusters import group
+from homunculus.eval.signs import sign_flip
+from homunculus.eval.statistics import proportion, ratio
 
 scores = st.lists(st.sampled_from([0.0, 0.3, 0.6, 1.0, -0.4]), min_size=2, max_size=10)
 
@@ -211,6 +213,55 @@ def test_drawn_signs_agree_with_all_of_them():
         exact = sign_flip(differences, resamples=2**12)
         drawn = sign_flip(differences, resamples=2**12 - 1)
         assert drawn == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 2**12) + 1e-3)
+
+
+whole = st.lists(st.integers(-3, 3), min_size=1, max_size=6)
+
+
+@given(st.lists(whole, min_size=1, max_size=3))
+def test_p_values_of_whole_numbers_count_all_signs_of_strata(parts):
+    """Strata of equal and of unequal sizes, each sign written down."""
+    differences = np.array([value for part in parts for value in part], dtype=float)
+    strata = [place for place, part in enumerate(parts) for _ in part]
+    shares = np.array([value / len(part) for part in parts for value in part])
+    signs = np.array(np.meshgrid(*[[-1, 1]] * len(shares))).reshape(len(shares), -1)
+    expected = np.mean(np.abs(shares @ signs) >= abs(shares.sum()) - 1e-9)
+    assert sign_flip(differences, strata=strata, resamples=2) == pytest.approx(expected)
+
+
+def test_many_whole_numbers_need_no_draws():
+    """Hundreds of images in families of unequal size: what draws come near to, without them."""
+    chance = np.random.default_rng(4)
+    differences = np.concatenate([chance.integers(-1, 2, count) for count in (700, 650, 400)]).astype(float)
+    differences[:40] = 1
+    strata = ["a"] * 700 + ["b"] * 650 + ["c"] * 400
+    exact = sign_flip(differences, strata=strata)
+    drawn = sign_flip(
+        differences + 1e-7 * chance.normal(size=1750), strata=strata, resamples=20_000
+    )  # no whole numbers
+    assert 0.001 < exact < 0.9 and drawn == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 20_000))
+    assert sign_flip(differences, strata=strata, seed=1, resamples=10) == exact
+    assert sign_flip([1.0] * 1000) == 2.0**-999
+
+
+def test_how_much_is_kept_of_draws_changes_nothing(monkeypatch):
+    values, labels = np.random.default_rng(1).random(90), [place // 3 for place in range(90)]
+    kept = interval(values, labels)
+    monkeypatch.setattr(statistics, "_TO_KEEP", 0)
+    monkeypatch.setattr(clusters, "_AT_ONCE", 1000)
+    assert interval(values, labels) == pytest.approx(kept, abs=1e-12)
+
+
+def test_shares_of_all_or_nothing_are_not_certain():
+    """As scipy's exact interval for as many images; otherwise as any mean."""
+    labels = [place // 4 for place in range(160)]
+    for right, count in ((0, 0), (1, 40)):
+        exact = stats.binomtest(count, 40).proportion_ci()
+        found = proportion([right] * 160, labels)
+        assert found == pytest.approx((right, exact.low, exact.high)) and proportion([right] * 160, labels) == found
+    assert proportion([0] * 40, strata="a" * 20 + "b" * 20) == proportion([0] * 40)
+    some = [0, 1] * 20
+    assert proportion(some, strata="a" * 20 + "b" * 20) == interval(some, strata="a" * 20 + "b" * 20)
 
 
 @pytest.mark.parametrize("clustered", [False, True])
