@@ -32,6 +32,7 @@ from homunculus.cli.output import write_whole
 from homunculus.eval.surroundings import surroundings
 from homunculus.model.vlm import CompactVLM
 from homunculus.model.weights import load_weights
+from homunculus.report.trained import read_training
 from homunculus.train.check import Check
 from homunculus.train.compiling import compiled
 from homunculus.train.journal import read_journal
@@ -140,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     wanted = {name: one for name, one in variants(scale).items() if one.part in options.only}
     file, began = options.out / "ablations.json", time.monotonic()
     options.out.mkdir(parents=True, exist_ok=True)
-    rows = json.loads(file.read_text()) if file.exists() else []
+    rows = read_training(file) if file.exists() else []
     left = {name: one for name, one in wanted.items() if name not in {row["variant"] for row in rows}}
     if left:
         exam = Exam(scale, device, options.workers)

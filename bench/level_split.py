@@ -114,6 +114,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=40, help="of each family")
     options = parser.parse_args()
+    if options.images < 1:
+        parser.error(f"{options.images} images have no questions: give --images 1 or more")
     say, began = Console(width=120).print, time.monotonic()
     model = load_model()
     families = {name: lots_of(model, name, options.images) for name in FAMILIES}

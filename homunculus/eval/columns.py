@@ -12,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from homunculus.errors import DataError
+
 Line = dict[str, Any]
 
 DIGITS = 3
@@ -37,6 +39,8 @@ def to_columns(lines: Iterable[Line]) -> Iterator[Line]:
     yield from others.values()
     ways, expected = _ways(others.values()), _expected(others.values())
     for key in sorted(answers):
+        if untold := [row for mark, row in answers[key].items() if mark not in ways]:
+            raise not_told_of(untold[0])
         rows = sorted(answers[key].values(), key=lambda row: ways[row["mark"]])
         short = [_without_what_follows(row, expected.get(key)) for row in rows]
         names = dict.fromkeys(name for row in short for name in row)
@@ -63,6 +67,14 @@ def from_columns(lines: Iterable[Line]) -> Iterator[Line]:
         for place, way in enumerate(line["by"]):
             known = {name: own[place] for name, own in columns.items() if own[place] is not None}
             yield {"mark": marks[way], "key": key} | said | known
+
+
+def not_told_of(answer: Line) -> DataError:
+    """What is wrong where no line says how an answer was asked for."""
+    return DataError(
+        f"answers to {answer['key']} are marked {answer['mark']}, and no file says how they were asked: give all files "
+        "that `homunculus eval` wrote, rows.1.jsonl and the others beside rows.jsonl"
+    )
 
 
 def _ways(lines: Iterable[Line]) -> dict[str, int]:

@@ -18,14 +18,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from homunculus.errors import DataError, OutputError
-from homunculus.eval.columns import FOLLOWS
-from homunculus.eval.lines import PACKED, read_rows
+from homunculus.errors import OutputError
+from homunculus.eval.columns import FOLLOWS, not_told_of
+from homunculus.eval.lines import PACKED, Row, append_rows, read_rows
 from homunculus.eval.plans import Plan
 
-Row = dict[str, Any]
-
 FACTS = ("image", "of", "question", "kind", "region", "answers", "boxes", "size")
+
+Kinds = dict[str, type | tuple[type, ...]]
+
+# The least that a line has, by what it tells.
+NUMBER = (int, float)
+COST: Kinds = {"cost": dict, "per_second": NUMBER, "batches": int, "batch": int, "device": str}
+SPENT: Kinds = {"spent": str, "questions": int, "seconds": NUMBER, "device": str}
+COLUMNS: Kinds = {"asked": str, "by": list, "exact": list}
+ANSWER: Kinds = {"mark": str, "key": str, "exact": NUMBER}
+FACT: Kinds = {"key": str, "image": str, "of": int, "question": str, "answers": list, "size": list}
+SETTINGS: Kinds = {"mark": str, "weights": str, "family": str, "split": str, "method": str, "relevance": str}
+SETTINGS |= {"size": list, "how": dict, "dtype": str}
+MODEL: Kinds = {"weights": str}
 
 
 def own_file(file: Path, process: int) -> Path:
@@ -66,11 +77,12 @@ class Kept:
         self.spent: list[Row] = []
         self.models: dict[str, Row] = {}
         self._told: set[Any] = set()  # marks and keys that the own file tells of
+        self._timed: set[str] = set()  # lines of costs and of what was spent
         every = with_parts(one for one in (file, *more) if one is not None)
         # What one process asked another may have asked as well, with the facts in the file of whoever came first.
         lines = []
         for one in every:
-            own = read_rows(one, one == self.file)
+            own = read_rows(one, one == self.file, is_row)
             if one == self.file:
                 self._told = {_name(line) for line in own if not _is_answer(line)}
             lines += own
@@ -78,24 +90,27 @@ class Kept:
             self._take(line)
 
     def _take(self, line: Row) -> None:
-        if "cost" in line:
-            self.costs.append(line)
-        elif "spent" in line:
-            self.spent.append(line)
+        if "cost" in line or "spent" in line:
+            self._take_time(line)
         elif "key" not in line:
             table, name = (self.settings, "mark") if "mark" in line else (self.models, "weights")
             table[line[name]] = line
         elif "mark" not in line:
             self.facts[line["key"], _size(line)] = line
         elif line["mark"] not in self.settings:
-            raise DataError(
-                f"answers to {line['key']} are marked {line['mark']}, and no file says how they were asked: give all "
-                "files that `homunculus eval` wrote, rows.1.jsonl and the others beside rows.jsonl"
-            )
+            raise not_told_of(line)
         else:
             fact = self.facts.get((line["key"], _size(self.settings[line["mark"]])), {})
             follows = {name: line["exact"] for name in FOLLOWS if "exact" in line}
             self.rows[line["mark"]][line["key"]] = fact | follows | line
+
+    def _take_time(self, line: Row) -> None:
+        """Time counts once: a line that is there again is of the same file under another name, packed or copied. Two
+        batches that took as long to the sixth digit, on one day, would count once as well, which is no loss."""
+        text = json.dumps(line)
+        if text not in self._timed:
+            self._timed.add(text)
+            (self.costs if "cost" in line else self.spent).append(line)
 
     def add(self, plan: Plan, weights: str, rows: Sequence[Row]) -> list[Row]:
         """The rows with their mark, once they are in the file. A file says itself what its answers are about, whatever
@@ -127,16 +142,38 @@ class Kept:
 
     def _write(self, lines: Sequence[Row]) -> None:
         if self.file is not None:
-            text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-            try:
-                with self.file.open("ab", buffering=0) as out:  # all at once: others may be reading
-                    out.write(text.encode())
-            except OSError as error:
-                raise OutputError(
-                    f"cannot write {self.file} ({error.strerror or error}): choose another --out"
-                ) from None
+            append_rows(self.file, lines)
         for line in lines:
             self._take(line)
+
+
+def is_row(line: Row) -> bool:
+    """Whether a line of a file is one of ours, packed or not, by the least that it must have.
+
+    >>> is_row({"mark": "a", "key": "scenes/val/0#0", "exact": 1.0}), is_row({"mark": "a", "key": "scenes/val/0#0"})
+    (True, False)
+    >>> is_row({"weights": "w", "tuned": None}), is_row({"key": "scenes/val/0", "score": 0.5})
+    (True, False)
+    """
+    if any(not isinstance(line.get(name), kind) for name, kind in _needed(line).items()):
+        return False
+    if "asked" in line:
+        columns = [own for name, own in line.items() if name != "asked"]
+        even = all(isinstance(own, list) and len(own) == len(line["by"]) for own in columns)
+        return even and all(isinstance(way, int) for way in line["by"])
+    size = line.get("size")  # of settings and facts
+    return not isinstance(size, list) or all(isinstance(side, int) for side in size)
+
+
+def _needed(line: Row) -> Kinds:
+    """What a line must have that tells what this one tells."""
+    if "cost" in line or "spent" in line:
+        return COST if "cost" in line else SPENT
+    if "asked" in line:
+        return COLUMNS
+    if "key" in line:
+        return ANSWER if "mark" in line else FACT
+    return SETTINGS if "mark" in line else MODEL
 
 
 def _beside(file: Path) -> str:

@@ -14,7 +14,9 @@ from homunculus.report.blocks import Block, Heading, Table, Text
 from homunculus.report.numbers import NONE, Row, listed
 
 TITLE = "Trained differently"
-NEEDED = ("variant", "part", "steps", "seconds")
+NUMBER = (int, float)
+NEEDED: dict[str, Any] = {"variant": str, "part": str, "steps": int, "seconds": NUMBER}
+PLACE = ("device", "torch", "date")  # of a row that says where it is from
 TITLES = {
     "reader": "What a reader learns before it reads",
     "scorer": "What a scorer learns beside regions",
@@ -32,7 +34,7 @@ def read_training(file: Path) -> list[Row]:
         raise DataError(f"{file} is not there: {advice}")
     try:
         rows = json.loads(file.read_bytes())
-    except ValueError:
+    except (OSError, ValueError):
         rows = None
     if not isinstance(rows, list) or not rows or not all(map(_is_row, rows)):
         raise DataError(f"{file} holds no rows of such a training: {advice}")
@@ -41,11 +43,13 @@ def read_training(file: Path) -> list[Row]:
 
 def _is_row(row: Any) -> bool:
     """
-    >>> _is_row({"mark": "m"}), _is_row(dict.fromkeys(NEEDED, 1) | {"scenes: true": 0.5})
-    (False, True)
+    >>> row = {"variant": "bands", "part": "reader", "steps": 9, "seconds": 1.5, "scenes: true": 0.5}
+    >>> _is_row({"mark": "m"}), _is_row(row | {"seconds": None}), _is_row(row | {"device": "GPU"}), _is_row(row)
+    (False, False, False, True)
     """
-    known = isinstance(row, dict) and all(name in row for name in NEEDED)
-    return known and all(isinstance(row[name], (int, float)) for name in _measured(row))
+    known = isinstance(row, dict) and all(isinstance(row.get(name), kind) for name, kind in NEEDED.items())
+    placed = known and ("device" not in row or all(isinstance(row.get(name), str) for name in PLACE))
+    return placed and all(isinstance(row[name], NUMBER) for name in _measured(row))
 
 
 def _measured(row: Row) -> list[str]:

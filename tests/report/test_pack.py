@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.pack import main
-from homunculus.errors import DataError
+from homunculus.errors import DataError, OutputError
 from homunculus.eval.columns import from_columns, to_columns
 from homunculus.eval.lines import read_rows
 from homunculus.eval.rows import Kept
@@ -96,16 +97,87 @@ def test_what_would_lose_rows_is_refused(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
     plain = rich(tmp_path / "rows.jsonl", questions=10)
     before = plain.read_bytes()
+    for rows in ("rows.jsonl", "none.jsonl", "empty.jsonl"):  # whatever it holds
+        (tmp_path / "empty.jsonl").touch()
+        with pytest.raises(SystemExit):
+            main([str(tmp_path / rows), "--out", str(plain)])
+        assert "choose another name" in capsys.readouterr().err and plain.read_bytes() == before
     with pytest.raises(SystemExit):
-        main([str(plain), "--out", str(plain)])
-    assert "choose another name" in capsys.readouterr().err and plain.read_bytes() == before
+        main([str(tmp_path / "empty.jsonl"), "--out", str(tmp_path / "kept.jsonl.xz")])
+    assert "no rows to write" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"rows.jsonl", "empty.jsonl"}
+
+
+def test_packed_rows_are_replaced_by_more_and_not_by_fewer(tmp_path, capsys):
+    """Answers count, and all else that a file tells, such as how long they took; what both have is no loss."""
+    small, large, kept = tmp_path / "small.jsonl", tmp_path / "large.jsonl", tmp_path / "kept.jsonl.xz"
+    rich(small, questions=10)
+    answers = len(rich(large, questions=20).read_text().splitlines()) - len(small.read_text().splitlines())
+    main([str(small), "--out", str(kept)])
+    main([str(large), "--out", str(kept)])
+    before = kept.read_bytes()
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main([str(small), "--out", str(kept)])
+    said = capsys.readouterr().err
+    found = re.search(
+        r"kept\.jsonl\.xz has (\d+) answers and (\d+) other rows that small\.jsonl lacks: give both", said
+    )
+    assert found and 0 < int(found[1]) < answers and int(found[2]) > 0 and kept.read_bytes() == before
+    spent = {"spent": "m", "questions": 8, "seconds": 1.5, "device": "Some GPU"}
+    timed = tmp_path / "timed.jsonl"
+    timed.write_text(json.dumps(spent) + "\n")
+    main([str(timed), str(kept), "--out", str(kept)])  # both, as it says
+    assert Kept(kept, None).spent == [spent] and Kept(kept, None).rows == Kept(large, None, kept).rows
+    with pytest.raises(SystemExit):
+        main([str(large), "--out", str(kept)])
+    assert "0 answers and 1 other rows that large.jsonl lacks" in capsys.readouterr().err
+    other = tmp_path / "other.jsonl.xz"
+    other.write_bytes(b"no rows at all")
+    with pytest.raises(OutputError, match=r"other\.jsonl\.xz"):
+        main([str(large), "--out", str(other)])
+    assert other.read_bytes() == b"no rows at all"
+
+
+def test_time_counts_once_under_two_names(tmp_path):
+    """Packed rows beside those they were made of, and a copy: what was spent is not spent twice."""
+    plain, kept, copy = tmp_path / "rows.jsonl", tmp_path / "kept.jsonl.xz", tmp_path / "copy.jsonl"
+    rich(plain, questions=8)
+    spent = {"spent": "m", "questions": 8, "seconds": 1.23457, "device": "Some GPU"}
+    with plain.open("a") as out:
+        out.writelines(json.dumps(line) + "\n" for line in (spent, spent | {"seconds": 1.23458}))
+    main([str(plain), "--out", str(kept)])
+    copy.write_bytes(plain.read_bytes())
+    alone = Kept(plain, None)
+    assert alone.costs and [line["seconds"] for line in alone.spent] == [1.23457, 1.23458]
+    for files in ((kept,), (kept, plain), (plain, copy), (copy, kept, plain)):
+        both = Kept(files[0], None, *files[1:])
+        assert both.costs == alone.costs and both.spent == alone.spent
+
+
+def test_what_is_packed_stays_as_it_is(tmp_path):
+    """A line that is cut short may still be written."""
+    rows = rich(tmp_path / "rows.jsonl", questions=8)
+    text = rows.read_bytes() + b'{"mark":"m","ke'
+    for file in (rows, tmp_path / "rows.1.jsonl"):
+        file.write_bytes(text)
+    main([str(rows), "--out", str(tmp_path / "kept.jsonl.xz")])
+    assert rows.read_bytes() == (tmp_path / "rows.1.jsonl").read_bytes() == text
+
+
+def test_answers_that_nobody_tells_of_are_not_packed(tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"mark":"m","key":"scenes/val/0#0","exact":1.0}\n')
+    with pytest.raises(DataError, match="no file says how they were asked: give all files"):
+        main([str(rows), "--out", str(tmp_path / "kept.jsonl.xz")])
 
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path):
     """As a script says it, here and in every other that runs plainly."""
-    (tmp_path / "rows.jsonl").write_text('{"mark":"a"}\nnot a row\n{"mark":"b"}\n')
+    (tmp_path / "rows.jsonl").write_text('{"weights":"a"}\nnot a row\n{"weights":"b"}\n')
     command = [sys.executable, "-m", "bench.pack", "rows.jsonl", "--out", "rows.jsonl.xz"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 1 and not (tmp_path / "rows.jsonl.xz").exists()
-    assert done.stderr.startswith("error: cannot go on from rows.jsonl") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: cannot go on from rows.jsonl (line 2 is not JSON)")
+    assert done.stderr.count("\n") == 1

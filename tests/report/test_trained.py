@@ -44,7 +44,18 @@ def test_without_rows_a_sentence_says_so():
     assert head.text == "Trained differently" and "--training FILE" in text.text
 
 
-@pytest.mark.parametrize("content", ["", "[]", "no JSON", '{"mark": "m"}', '[{"mark": "m"}]', None])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "no JSON",
+        '{"mark": "m"}',
+        '[{"mark": "m"}]',
+        '[{"variant": 1, "part": 2, "steps": null, "seconds": "x"}]',
+        None,
+    ],
+)
 def test_what_is_no_file_of_it_is_refused(tmp_path, content):
     file = tmp_path / "other.json"
     if content is not None:
