@@ -12,10 +12,14 @@ with and without are never compared.
 """
 
 import json
+import signal
 import statistics
+import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +34,7 @@ from homunculus.eval.packed import allocated_together, padded_cells
 from homunculus.eval.plans import Plan, weights_key
 from homunculus.eval.relevances import LEAF, LEARNED, mixture_of
 from homunculus.eval.rows import Kept, Row, short
+from homunculus.eval.summary import label
 from homunculus.eval.surroundings import surroundings
 from homunculus.geometry import Size
 from homunculus.model.answer import answer
@@ -147,9 +152,12 @@ def time_in_turn(
     graphs: bool = False,
     until: float = float("inf"),
     tick: Callable[[float], None] = lambda share: None,
+    timed: Callable[[Timing], None] = lambda timing: None,
+    dropped: Callable[[Timing], None] = lambda timing: None,
 ) -> None:
     """Time ways of asking one model side by side: some batches of each, then some more of each, until all have as many
-    as are wanted, or the time, as of `time.monotonic`, is over. `tick` hears how much of one way was done.
+    as are wanted, or the time, as of `time.monotonic`, is over. `tick` hears how much of one way was done, `timed` who
+    has all that is wanted, `dropped` who did not fit into memory: the others go on.
 
     >>> from homunculus.eval.drawing import Drawn, to_ask
     >>> from homunculus.data import make
@@ -164,24 +172,41 @@ def time_in_turn(
     """
     if not timings:
         return
-    model = timings[0].model
+    model, going = timings[0].model, list(timings)
     finish = synchroniser(model.device)
-    for timing in timings:
-        if time.monotonic() < until:
-            timing.warm(warm)
+
+    def each(work: Callable[[Timing], None]) -> None:
+        for timing in list(going):
+            if time.monotonic() >= until:
+                return
+            if not _fits(partial(work, timing)):
+                going.remove(timing)
+                dropped(timing)
+
+    def turn(timing: Timing) -> None:
+        tick(timing.turn(batches, seconds, finish) / batches)
+        if not timing.wants(batches, seconds):
+            tick(1.0 - len(timing.taken) / batches)
+            going.remove(timing)
+            timed(timing)
+
+    each(lambda timing: timing.warm(warm))
     with recorded(model.decoder) if graphs else nullcontext():
-        for timing in timings if graphs else ():
-            if time.monotonic() < until:
-                timing.record()
-        going = list(timings)
-        while going:
-            for timing in list(going):
-                if time.monotonic() >= until:
-                    return
-                tick(timing.turn(batches, seconds, finish) / batches)
-                if not timing.wants(batches, seconds):
-                    tick(1.0 - len(timing.taken) / batches)
-                    going.remove(timing)
+        if graphs:
+            each(Timing.record)
+        while going and time.monotonic() < until:
+            each(turn)
+
+
+def _fits(work: Callable[[], None]) -> bool:
+    """Do what there may be no memory for; whether there was."""
+    try:
+        work()
+        return True
+    except torch.OutOfMemoryError:
+        pass
+    torch.cuda.empty_cache()  # not before the error is gone, which holds on to all that was computed
+    return False
 
 
 def said_once(model: CompactVLM, plan: Plan, images: Shaped[Tensor, "b 3 h w"], asked: Sequence[Asked]) -> float:
@@ -261,14 +286,16 @@ def add_costs(
     *,
     until: float = float("inf"),
     tick: Callable[[float], None] = lambda share: None,
+    say: Callable[[str], None] = lambda line: None,
     graphs: bool = False,
     batches: int = BATCHES,
     seconds: float = SECONDS,
     warm: int = WARM,
 ) -> bool:
     """Time every plan whose cost the rows do not have, all side by side on the same questions of all families that are
-    asked about images of their size, each about an image of its own. When the time is over, or it is interrupted, what
-    was timed so far is kept; False if a plan was not timed as long as it should be."""
+    asked about images of their size, each about an image of its own. What was timed as long as it should be is kept at
+    once, what was timed for less when the time is over, or it is interrupted; what memory has no room for is not kept,
+    and `say` tells of it. False if a plan was not timed as long as it should be."""
     weights, device = weights_key(model), model.device
     wanted: dict[str, Plan] = {}  # families have one cost
     for plan in plans:
@@ -280,13 +307,46 @@ def add_costs(
     sizes = dict.fromkeys(plan.size for plan in wanted.values())
     inputs = {size: batches_of(_questions(plans, size, device), device) for size in sizes}
     timings = [Timing(model, plan, inputs[plan.size]) for plan in wanted.values()]
-    try:
-        time_in_turn(timings, batches=batches, seconds=seconds, warm=warm, graphs=graphs, until=until, tick=tick)
-    finally:
-        for timing in timings:
-            if timing.taken:
-                kept.add_cost(timing.row(weights, graphs))
+    left = list(timings)
+
+    def keep(timing: Timing) -> None:
+        kept.add_cost(timing.row(weights, graphs))
+        left.remove(timing)
+
+    def drop(timing: Timing) -> None:
+        left.remove(timing)
+        way, alone = label(timing.plan), f"--methods {timing.plan.method}"
+        say(f"{way} does not fit into memory and is not timed: try it alone, with {alone}")
+
+    how: dict[str, Any] = {"batches": batches, "seconds": seconds, "warm": warm, "graphs": graphs, "until": until}
+    with ended_like_ctrl_c():
+        try:
+            time_in_turn(timings, tick=tick, timed=keep, dropped=drop, **how)
+        finally:
+            for timing in [one for one in left if one.taken]:
+                keep(timing)
     return not any(timing.wants(batches, seconds) for timing in timings)
+
+
+@contextmanager
+def ended_like_ctrl_c() -> Iterator[None]:
+    """While this lasts SIGTERM, too, is an exception: what has to be kept is kept on the way out.
+
+    >>> try:
+    ...     with ended_like_ctrl_c():
+    ...         signal.raise_signal(signal.SIGTERM)
+    ... except SystemExit as left:
+    ...     left.code == 128 + signal.SIGTERM
+    True
+    """
+    if threading.current_thread() is not threading.main_thread():  # no other may set handlers
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _questions(plans: Sequence[Plan], size: Size, device: torch.device) -> list[Asked]:

@@ -1,5 +1,8 @@
 """What an answer costs: what is timed, and that it is known afterwards."""
 
+import signal
+from threading import Thread
+
 import pytest
 import torch
 
@@ -60,21 +63,25 @@ class Clock:
     """A clock that only answers move: by as many seconds as it is told for a method."""
 
     def __init__(self, monkeypatch, seconds):
-        self.now, self.said = 0.0, []
+        self.now, self.said, self.read = 0.0, [], []
         self.seconds = seconds
         monkeypatch.setattr(cost, "said_once", self.said_once)
         monkeypatch.setattr(cost.time, "perf_counter", lambda: self.now)
 
-    def said_once(self, _model, plan, *_):
+    def said_once(self, _model, plan, _images, asked):
         self.said.append(plan.method)
+        self.read.append([one.key for one in asked])
         self.now += self.seconds(plan.method, len(self.said))
         return 0.25
 
 
-def timing(model, method="topk", questions=BATCH):
+def some(family, questions):
     image = torch.zeros(3, 4, 4, dtype=torch.uint8)
-    asked = [Asked(str(i), 1, "Who?", image, Question("Who?", ("me",))) for i in range(questions)]
-    return Timing(model, Plan("scenes", method=method, **SMALL), batches_of(asked, "cpu"))
+    return [Asked(f"{family}/val/{i}#0", 1, "Who?", image, Question("Who?", ("me",))) for i in range(questions)]
+
+
+def timing(model, method="topk", questions=BATCH):
+    return Timing(model, Plan("scenes", method=method, **SMALL), batches_of(some("scenes", questions), "cpu"))
 
 
 def test_percentiles_and_rates_by_hand(model, monkeypatch):
@@ -104,6 +111,19 @@ def test_methods_take_turns_so_that_a_slow_hour_is_everybodys(model, monkeypatch
     assert clock.said.count("topk") == clock.said.count("uniform") == 40
     rows = [one.row("weights", False) for one in own]
     assert rows[0]["per_second"] == rows[1]["per_second"] == pytest.approx(8 / 2)
+
+
+def test_every_batch_has_of_everything_and_has_its_turn(model, monkeypatch):
+    """Questions come family by family, and answers of one family may be longer than those of another."""
+    families = ("documents", "scenes", "scene-text")
+    asked = [one for family in families for one in some(family, 16)]
+    clock, inputs = Clock(monkeypatch, lambda *_: 1.0), batches_of(asked, "cpu")
+    batches = [[one.key for one in own] for _, own in inputs]
+    assert len(batches) == 6 and sorted(key for own in batches for key in own) == sorted(one.key for one in asked)
+    for own in batches:
+        assert {key.partition("/")[0] for key in own} == set(families)
+    time_in_turn([Timing(model, Plan("scenes", **SMALL), inputs)], batches=15, seconds=1e9, warm=0)
+    assert clock.read == [*batches, *batches, *batches[:3]]
 
 
 def test_what_is_slow_has_its_seconds_and_others_go_on(model, monkeypatch):
@@ -142,6 +162,80 @@ def test_what_was_timed_is_kept_when_the_time_is_over(model, monkeypatch, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         add_costs(model, plans, other, warm=0)
     assert [line["batches"] for line in other.costs] == [4, 4, 2]
+
+
+NAMES = ("topk", "uniform", "random")
+
+
+def plans_of_three():
+    return [Plan("scenes", method=name, budget=32, **SMALL) for name in NAMES]
+
+
+@pytest.mark.parametrize(("graphs", "answers"), [(False, 0), (False, 2), (False, 3), (True, 1), (True, 2)])
+def test_what_does_not_fit_into_memory_is_dropped_and_others_go_on(model, monkeypatch, tmp_path, graphs, answers):
+    """Whether in a batch that is not counted, in one that is recorded or in one that is timed."""
+    fails = {"uniform"}
+
+    def seconds(method, _):
+        if method in fails and clock.said.count(method) > answers:
+            raise torch.OutOfMemoryError
+        return 1.0
+
+    clock, kept, lines = Clock(monkeypatch, seconds), Kept(tmp_path / "rows.jsonl"), []
+    monkeypatch.setattr(cost, "IMAGES", BATCH)
+    how = {"batches": 5, "warm": 1, "graphs": graphs}
+    assert not add_costs(model, plans_of_three(), kept, say=lines.append, **how)
+    assert clock.said.count("uniform") == answers + 1
+    assert [(line["cost"]["method"], line["batches"]) for line in kept.costs] == [("topk", 5), ("random", 5)]
+    (line,) = lines
+    assert line.startswith("uniform, 32 tokens does not fit into memory") and line.endswith("--methods uniform")
+    fails.clear()
+    again = Kept(tmp_path / "rows.jsonl")
+    assert add_costs(model, plans_of_three(), again, say=lines.append, **how) and len(lines) == 1
+    assert [line["cost"]["method"] for line in again.costs] == ["topk", "random", "uniform"]
+
+
+def test_what_is_timed_is_written_before_the_others_are(model, monkeypatch, tmp_path):
+    file, there = tmp_path / "rows.jsonl", []
+
+    def seconds(method, _):
+        there.append((method, [line["cost"]["method"] for line in Kept(file, None).costs]))
+        return 10.0 if method == "uniform" else 1.0
+
+    Clock(monkeypatch, seconds)
+    monkeypatch.setattr(cost, "IMAGES", BATCH)
+    assert add_costs(model, plans_of_three(), Kept(file), batches=9, seconds=25.0, warm=0)
+    assert there[-1] == ("random", ["uniform", "topk"]) and ("topk", ["uniform"]) in there
+
+
+def test_who_is_told_to_end_keeps_what_was_timed(model, monkeypatch, tmp_path):
+    """SIGTERM is no more sudden than Ctrl-C while something is timed, and as sudden as ever after it."""
+
+    def seconds(*_):
+        if len(clock.said) == 7:
+            signal.raise_signal(signal.SIGTERM)
+        return 1.0
+
+    clock, before = Clock(monkeypatch, seconds), signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    monkeypatch.setattr(cost, "IMAGES", BATCH)
+    try:
+        with pytest.raises(SystemExit) as left:
+            add_costs(model, plans_of_three(), Kept(tmp_path / "rows.jsonl"), batches=9, warm=0)
+        assert left.value.code == 128 + signal.SIGTERM and signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert [line["batches"] for line in Kept(tmp_path / "rows.jsonl").costs] == [2, 2, 2]
+
+
+def test_a_thread_times_as_well(model, monkeypatch):
+    """Only the main thread may say what a signal does."""
+    Clock(monkeypatch, lambda *_: 1.0)
+    monkeypatch.setattr(cost, "IMAGES", BATCH)
+    kept = Kept(None)
+    thread = Thread(target=add_costs, args=(model, plans_of_three(), kept), kwargs={"batches": 2, "warm": 0})
+    thread.start()
+    thread.join()
+    assert len(kept.costs) == 3
 
 
 @pytest.mark.parametrize(
