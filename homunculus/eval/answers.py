@@ -5,7 +5,8 @@ same. For what rows tell of where a method looks see `eval.grounding`; how much 
 `COVERED` questions of a set, since the exact area takes longer than the answer.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +31,7 @@ from homunculus.model.looking import LearnedRelevance, one_by_one, question_ids
 from homunculus.model.vlm import CompactVLM, look
 from homunculus.peers.compact import seen_whole
 from homunculus.peers.reading import ALL_LEAVES, read_with, stage_of
-from homunculus.peers.tokens import Seen, of_images
+from homunculus.peers.tokens import BOTH, Seen, of_images
 from homunculus.peers.variable import remember_padded
 from homunculus.pyramid import ImagePyramid
 from homunculus.relevance import relevance as relevance_of
@@ -54,7 +55,7 @@ class Shared:
 
 class Chunk:
     """Questions that are asked in many ways: images, densities and encodings are made once for all of them. Encodings
-    say how much leaves are looked at, which takes longer than encoding them, unless nobody will ask (`attention`)."""
+    say how much leaves are looked at, which takes longer than encoding them, in the layers where somebody will ask."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Chunk:
         size: Size,
         shared: Shared | None = None,
         *,
-        attention: bool = True,
+        attention: Collection[str] = BOTH,
     ) -> None:
         self.model, self.asked, self.size, self.attention = model, asked, size, attention
         names = list(dict.fromkeys(one.of_image for one in asked))
@@ -74,6 +75,7 @@ class Chunk:
         self.grid = -(-size[0] // LEAF), -(-size[1] // LEAF)
         self._shared = Shared() if shared is None else shared
         self._seen: dict[tuple[str, str | None], Seen] = {}  # by precision, and the relevance that was told
+        self._first: dict[str, dict[str, Any]] = defaultdict(dict)  # by plan and image
 
     def images_of(self, places: Sequence[int]) -> Shaped[Tensor, "b 3 h w"]:
         """The image of each of these questions."""
@@ -117,6 +119,11 @@ class Chunk:
                 part = slice(start, start + 4 * together)
                 parts.append(learned.heard(features[self.which[part]], texts[part]).double())
         return resample_mass(torch.cat(parts), self.grid)
+
+    def first_cells(self, plan: Plan) -> dict[str, Any]:
+        """Where each image is shown how finely for its first question: however few are answered at a time, the others
+        are compared with it."""
+        return self._first[plan.mark("")]
 
     def seen(self, places: Sequence[int], plan: Plan) -> tuple[Seen, list[int] | None]:
         """Every leaf of the images of these questions, encoded. What is told is told by each question; otherwise each
@@ -176,7 +183,8 @@ def answered(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int])
     centres = densest([own.allocation for own in said])
     answers = zip(asked, said, strict=True)
     cells = {one.key: where_quick(own.allocation) for one, own in answers if question_number(one.key) < COVERED}
-    first = {one.of_image: one.key for one in asked if one.key.endswith("#0")}
+    first = chunk.first_cells(plan)
+    first |= {one.of_image: cells[one.key] for one in asked if _is_first(one) and one.key in cells}
     rows = []
     for i, (one, own, centre) in enumerate(zip(asked, said, centres, strict=True)):
         size = own.allocation.image_sizes[0]
@@ -188,11 +196,15 @@ def answered(model: CompactVLM, plan: Plan, chunk: Chunk, places: Sequence[int])
         looked["cell"] = found(centre, one.question.boxes, own.allocation.leaf)
         if one.key in cells:
             looked |= shown(cells[one.key])
-            before = first.get(one.of_image)
-            looked["overlap"] = None if before in (None, one.key) else overlap(cells[one.key], cells[before])
+            alone = _is_first(one) or one.of_image not in first
+            looked["overlap"] = None if alone else overlap(cells[one.key], first[one.of_image])
         looks = [{"said": look.text, "logp": short(look.logp), "tokens": look.tokens} for look in own.looks]
         rows.append(_row(one, own.text, told | looked, size) | ({"looks": looks} if len(looks) > 1 else {}))
     return rows
+
+
+def _is_first(one: Asked) -> bool:
+    return one.key.endswith("#0")
 
 
 def question_number(key: str) -> int:

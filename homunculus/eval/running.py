@@ -7,7 +7,7 @@ short, and while one process prepares its next operations the others compute.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -89,13 +89,15 @@ def read_by_peer(peer: str, leaves: int) -> int:
     return leaves // EACH if stage == "features" else leaves
 
 
-def asks_for_attention(plan: Plan) -> bool:
-    """Whether a plan's reducer wants to know how much leaves are looked at.
+def attention_for(plan: Plan) -> Collection[str]:
+    """In which layers a plan's reducer wants to know how much leaves are looked at.
 
-    >>> [asks_for_attention(Plan("scenes", method=name)) for name in ("topk", "peers/hired", "peers/divprune")]
-    [False, True, False]
+    >>> [attention_for(Plan("scenes", method=name)) for name in ("topk", "peers/visionzip", "peers/divprune")]
+    [(), ('late',), ()]
     """
-    return plan.peer is not None and stage_of(plan.peer) == "features" and get_peer(plan.peer).attention
+    if plan.peer is None or stage_of(plan.peer) != "features":
+        return ()
+    return get_peer(plan.peer).attention
 
 
 def chunk_size(size: Size, device: torch.device) -> int:
@@ -261,7 +263,8 @@ class Work:
     def answer(self, numbered: Sequence[tuple[int, Asked]], until: float, tick: Tick) -> bool:
         """All plans about a chunk; False if the time was over before. The time that is noted for each has in it what
         others then find done, such as densities and encodings."""
-        asked, attention = [one for _, one in numbered], any(asks_for_attention(task.plan) for task in self.tasks)
+        asked = [one for _, one in numbered]
+        attention = {layer for task in self.tasks for layer in attention_for(task.plan)}
         chunk = Chunk(self.model, asked, self.size, self.shared, attention=attention)
         for number, task in enumerate(self.tasks):
             wanted = [i for i, (place, _) in enumerate(numbered) if place < task.questions]

@@ -54,6 +54,8 @@ ARMS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(("topk-coverage", {"weight": weight}) for weight in (0.02, 0.05, 0.2, 0.5)),
     *(("frequency", {"stretch": stretch}) for stretch in ("across", "none")),
     *((PEERS + "tome", {"rounds": rounds}) for rounds in (12, 96)),
+    (PEERS + "cdpruner", {"logarithm": True}),
+    (PEERS + "prumerge+", {"grid_first": True}),
     *((PEERS + name, {"told": False}) for name in ("whole", "tome", "visionzip", "divprune", "fastv")),
 )
 
@@ -78,7 +80,8 @@ class Scope:
         usual: dict[str, Any] = {"budget": own_budget(method, self.budget), "relevance": self.relevance}
         options = {"longest": self.longest} | (how or {})
         if method.startswith(PEERS) and stage_of(method.removeprefix(PEERS)) == "layers":
-            options["shown"] = self.budget  # the first layer is shown all there is; none is shown less than the budget
+            # The first layer is shown all there is, which no mean allows for; none is shown less than the budget.
+            options["shown"] = settings.pop("budget", self.budget)
         for family in self.families:
             told = usual | settings | {"size": self.size, "how": options, "dtype": self.dtype}
             yield Plan(family, self.split, questions, method=method, **told)

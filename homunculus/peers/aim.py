@@ -9,7 +9,7 @@ from homunculus.peers.registry import register
 from homunculus.peers.tokens import Reduced, Seen
 
 
-@register("aim", "halves the tokens by merging until the budget is met", query=False, merges=True, attention=False)
+@register("aim", "halves the tokens by merging until the budget is met", query=False, merges=True, attention=())
 def aim(seen: Seen, budget: int, *, seed: int = 0) -> Reduced:
     """Every other token joins the one most like it, by the cosine of features; the last round stops at the budget."""
     groups, left = single(seen, seen.features), seen.features.shape[1]

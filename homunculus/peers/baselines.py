@@ -10,13 +10,13 @@ from homunculus.peers.spread import evenly
 from homunculus.peers.tokens import Reduced, Seen, fingerprints, kept
 
 
-@register("uniform", "tokens on a regular grid, whatever is there", query=False, attention=False)
+@register("uniform", "tokens on a regular grid, whatever is there", query=False, attention=())
 def uniform(seen: Seen, budget: int, *, seed: int = 0) -> Reduced:
     """Exactly the budget, as evenly spread as can be."""
     return kept(seen, evenly(seen.grid, budget, seen.features.device).expand(len(seen.features), -1))
 
 
-@register("random", "tokens drawn by lot, the same ones for the same image and seed", query=False, attention=False)
+@register("random", "tokens drawn by lot, the same ones for the same image and seed", query=False, attention=())
 def random(seen: Seen, budget: int, *, seed: int | Int64[Tensor, "b"] = 0) -> Reduced:
     """Without replacement, from `seed` (one for all, or one for each image) and the image's own pixels.
 

@@ -3,6 +3,10 @@
 A determinantal point process prefers sets whose kernel has a large determinant: the kernel is r_i * cosine * r_j, so a
 token adds its relevance squared, less what those already chosen say of it. The greedy choice adds the token of the
 largest gain. An incremental Cholesky factor gives every token's gain after each choice without any determinant.
+
+The paper's r is a cosine of image and text, scaled by the least and the most of it. Relevance here is a density, the
+softmax of scores: scaled as it is, r^2 is next to nothing for most tokens, and the most relevant are chosen nearly
+however alike they are. Its logarithm is closer to such a cosine. Both are there, and both have rows in docs/tables.md.
 """
 
 import torch
@@ -18,12 +22,25 @@ NOTHING = 1e-8  # gains below are what rounding leaves of 0
 STEPS = float(1 << 40)  # gains are compared in steps: those of equal tokens differ in their last bits
 
 
-@register("cdpruner", "tokens relevant to the question and unlike each other", query=True, attention=False)
-def cdpruner(seen: Seen, budget: int, *, seed: int = 0) -> Reduced:
-    """Greedy maximum of the determinant of relevance * cosine of features * relevance."""
+@register("cdpruner", "tokens relevant to the question and unlike each other", query=True, attention=())
+def cdpruner(seen: Seen, budget: int, *, seed: int = 0, logarithm: bool = False) -> Reduced:
+    """Greedy maximum of the determinant of r * cosine of features * r; r is relevance or its logarithm, from 0 to 1."""
     if seen.relevance is None:
         raise AllocatorError("cdpruner needs to know what is asked: give relevance, or take divprune, which is blind")
-    return kept(seen, largest_gains(seen.features, from_0_to_1(seen.relevance), budget))
+    relevance = logarithms(seen.relevance) if logarithm else seen.relevance
+    return kept(seen, largest_gains(seen.features, from_0_to_1(relevance), budget))
+
+
+def logarithms(relevance: Float[Tensor, "b n"]) -> Float64[Tensor, "b n"]:
+    """Of relevance on any scale, to base 2. A token that has none counts as having half the least that others of its
+    image have: below them, as a region that is given is to what lies outside, and not so far that they become alike.
+
+    >>> logarithms(torch.tensor([[1.0, 0.0, 4.0], [0.0, 0.0, 0.0]])).tolist()
+    [[0.0, -1.0, 2.0], [0.0, 0.0, 0.0]]
+    """
+    logs = relevance.double().log2()
+    least = logs.where(logs.isfinite(), torch.inf).amin(1, keepdim=True)
+    return logs.where(logs.isfinite(), torch.where(least.isfinite(), least - 1, 0.0))
 
 
 def from_0_to_1(values: Float[Tensor, "b n"]) -> Float64[Tensor, "b n"]:

@@ -46,7 +46,7 @@ def remember_combined(
         raise AllocatorError(f"merged and shown of combined are shares above 0 up to 1, got {merged!r} and {shown!r}")
     tokens = look(images, density, cells, leaf=model.config.leaf)
     told = cells_of(rectangular(tokens.allocation))
-    seen = seen_cells(model, tokens.patches, told, (cells, 1), attention=False)  # no grid, and tome asks for none
+    seen = seen_cells(model, tokens.patches, told, (cells, 1), attention=())  # no grid, and tome asks for none
     left = get_peer("tome")(seen, max(1, round(cells * merged)), rounds=ROUNDS)
     mean = shown * left.features.shape[1]
     return remember_reduced(model.decoder, left.features, left.places, question, LAYER_PEERS["pyramiddrop"], mean)

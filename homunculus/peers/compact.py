@@ -5,24 +5,23 @@ is, as it is of cells; without one it is told nothing, as an encoder of others w
 give to each, since there is no CLS token; keys are those of the last layer, before they are turned by their places.
 """
 
-from typing import Any, cast
+from collections.abc import Collection
+from typing import cast
 
 import torch
-from jaxtyping import Float, Int64, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from homunculus.allocation import allocate_view
 from homunculus.density import resample_mass
-from homunculus.errors import ModelError
 from homunculus.geometry import Size
 from homunculus.model.blocks import Block
 from homunculus.model.decoder import Memory
 from homunculus.model.encoder import Cells, Encoder, cells_of
 from homunculus.model.rotary import Turns
 from homunculus.model.vlm import CompactVLM
-from homunculus.peers.layers import LAYER_PEERS, remember_reduced
-from homunculus.peers.registry import full_precision, get_peer
-from homunculus.peers.tokens import Seen, fingerprints
+from homunculus.peers.registry import full_precision
+from homunculus.peers.tokens import BOTH, Seen, fingerprints
 from homunculus.sampling import sample
 from homunculus.structures import View, rectangular
 
@@ -33,23 +32,19 @@ ROWS = 256  # of an attention table that are held at a time: whole, one of 4096 
 def seen_whole(
     model: CompactVLM,
     images: Shaped[Tensor, "b 3 h w"],
-    question: Int64[Tensor, "b q"] | None = None,
     *,
-    attention: bool = True,
+    attention: Collection[str] = BOTH,
     density: Float[Tensor, "b gh gw"] | None = None,
 ) -> Seen:
-    """All leaves of images, encoded, and told where a density lies if one is given; with a question also how relevant
-    the scorer finds each. Without `attention` nobody pays for finding out how much each is looked at: [b, 0].
+    """All leaves of images, encoded, and told where a density lies if one is given. `attention` says in which layers it
+    is found out how much each is looked at; of the others it is [b, 0] and nobody pays.
 
     >>> from homunculus.model.config import tiny
     >>> seen_whole(CompactVLM(tiny()), torch.rand(1, 3, 64, 96)).features.shape
     torch.Size([1, 24, 32])
     """
     seen = seen_cells(model, *every_leaf(images, model.config.leaf, density), attention=attention)
-    seen = seen._replace(fingerprint=fingerprints(images))
-    if question is None:
-        return seen
-    return seen._replace(relevance=on_grid(model.relevance(images, question), seen.grid))
+    return seen._replace(fingerprint=fingerprints(images))
 
 
 def every_leaf(
@@ -75,7 +70,12 @@ def on_grid(density: Float[Tensor, "b gh gw"], grid: Size) -> Float[Tensor, "b n
 
 
 def seen_cells(
-    model: CompactVLM, patches: Float[Tensor, "b n 3 leaf leaf"], cells: Cells, grid: Size, *, attention: bool = True
+    model: CompactVLM,
+    patches: Float[Tensor, "b n 3 leaf leaf"],
+    cells: Cells,
+    grid: Size,
+    *,
+    attention: Collection[str] = BOTH,
 ) -> Seen:
     """Patches of any cells, encoded. Of what is told of them only the features have gradients: the rest chooses."""
     features, before = encoded(model.encoder, patches.to(model.encoder.norm.weight.dtype), cells)
@@ -83,9 +83,9 @@ def seen_cells(
         where = model.encoder.turns(cells.places, features.shape[-1] // model.encoder.heads)
         first, last = (cast(Block, model.encoder.blocks[place]) for place in (0, -1))
         key, _ = last.attention.keys_values(last.norm(before[-1]), None)
-        late = early = torch.zeros(len(features), 0, device=features.device)
-        if attention:
-            late, early = received(last, before[-1], where), received(first, before[0], where)
+        nothing = torch.zeros(len(features), 0, device=features.device)
+        late = received(last, before[-1], where) if "late" in attention else nothing
+        early = received(first, before[0], where) if "early" in attention else nothing
     return Seen(features, cells.places, grid, key.transpose(1, 2).flatten(2), late, early)
 
 
@@ -113,31 +113,6 @@ def received(block: Block, x: Float[Tensor, "b n c"], where: Turns) -> Float[Ten
         for part in query.split(ROWS, dim=2):
             total += (part @ key.mT / part.shape[-1] ** 0.5).softmax(-1).mean(1).sum(1)
     return total / x.shape[1]
-
-
-@torch.no_grad()
-def remembered(
-    model: CompactVLM,
-    seen: Seen,
-    peer: str,
-    budget: int,
-    question: Int64[Tensor, "b q"] | None = None,
-    **options: Any,
-) -> Memory:
-    """What the decoder keeps of images when a peer has reduced their tokens; one in its layers hears the question.
-
-    >>> from homunculus.model.config import tiny
-    >>> model = CompactVLM(tiny())
-    >>> seen = seen_whole(model, torch.rand(1, 3, 128, 128))
-    >>> remembered(model, seen, "divprune", 20).counts
-    (20, 20)
-    """
-    if peer in LAYER_PEERS:
-        if question is None:
-            raise ModelError(f"{peer} chooses while the question is read: give it")
-        return remember_reduced(model.decoder, seen.features, seen.places, question, LAYER_PEERS[peer], budget)
-    reduced = get_peer(peer)(seen, budget, **options)
-    return remember_tokens(model, reduced.features, reduced.places)
 
 
 def remember_tokens(model: CompactVLM, features: Float[Tensor, "b n c"], places: Float[Tensor, "b n 4"]) -> Memory:

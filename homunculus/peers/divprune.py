@@ -15,7 +15,7 @@ from homunculus.peers.tokens import Reduced, Seen, kept, picked
 BLOCK = 512  # rows of the table of likeness held at a time
 
 
-@register("divprune", "tokens as unlike each other as possible", query=False, attention=False)
+@register("divprune", "tokens as unlike each other as possible", query=False, attention=())
 def divprune(seen: Seen, budget: int, *, seed: int = 0) -> Reduced:
     """Greedy max-min of 1 - cosine of features."""
     return kept(seen, most_unlike(seen.features, budget))

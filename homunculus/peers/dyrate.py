@@ -27,7 +27,7 @@ from homunculus.model.tokenizer import PAD
 from homunculus.peers.layers import looks
 from homunculus.peers.likeness import top
 
-RATE = 0.02  # a third is left for the tenth letter, a fifteenth for the fifteenth
+RATE = 0.02  # two fifths are left for the tenth letter, a tenth for the fifteenth
 LETTERS = 16  # of an answer, over which a mean number of tokens is asked for
 
 
@@ -102,6 +102,7 @@ def write_forgetting(
     decoder: Decoder, memory: Memory, question: Int64[Tensor, "b q"], schedule: Schedule, longest: int = 160
 ) -> Written:
     """As `Decoder.write`, with fewer and fewer visual tokens before it; every layer keeps a share of its own number.
+    Where no letter is written with fewer it is `Decoder.write`, whose steps can be recorded.
 
     >>> from homunculus.model.config import tiny
     >>> from homunculus.model.encoder import Cells
@@ -113,6 +114,8 @@ def write_forgetting(
     if memory.real is not None:
         raise ModelError("dyrate drops real tokens and these have padding among them: give images the same count")
     left = [schedule.left(count, longest) for count in memory.counts]
+    if all(own[-1] == own[0] for own in left):
+        return decoder.write(memory, question, longest)
 
     def forget(
         letter: int, number: int, x: Tensor, where: Turns, seen: tuple[Tensor, Tensor], sees: Tensor

@@ -7,6 +7,7 @@ Budgets are means over the layers: with few layers and many tokens the first lay
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, cast
 
 import torch
@@ -30,8 +31,13 @@ class Shown(NamedTuple):
     features: Float[Tensor, "b n c"]
     places: Float[Tensor, "b n axes"]
     attention: Float[Tensor, "b t n"]  # of every text token on every visual one, the mean over heads
-    likeness: Float[Tensor, "b t n"]  # cosine of the text going in and of the features
+    text: Float[Tensor, "b t c"]  # going in
     question: Bool[Tensor, "b t"]  # which text tokens are words of the question; behind them stands one mark
+
+    @property
+    def likeness(self) -> Float[Tensor, "b t n"]:
+        """Cosine of the text going in and of the features."""
+        return unit(self.text) @ unit(self.features.detach()).mT
 
 
 Chosen = tuple[Float[Tensor, "b k c"], Float[Tensor, "b k axes"]]
@@ -111,9 +117,9 @@ def falling(tokens: int, layers: int, mean: float) -> list[int]:
 def _checked(counts: list[int], tokens: int, layers: int, mean: float) -> list[int]:
     if mean > tokens:
         raise BudgetError(f"a mean of {mean:g} tokens is more than all {tokens}: give a smaller budget")
-    if min(counts) < 1:
+    if min(counts) < 1 or sum(counts) > mean * layers + 1e-3:  # one layer has no others that make up for it
         raise BudgetError(
-            f"the first of {layers} layers is shown all {tokens} tokens, so the mean is above {tokens / layers:g}: "
+            f"the first of {layers} layers is shown all {tokens} tokens, so the mean is at least {tokens / layers:g}: "
             f"give fewer tokens, or a larger budget than {mean:g}"
         )
     return counts
@@ -162,21 +168,22 @@ def remember_reduced(
     head = decoder.embedding.embedding_dim // decoder.heads
     where = text_turns(times, head)
     x, remembered = decoder.embedding(text).detach(), []
+    fewer = [after < before for before, after in pairwise((*counts, counts[-1]))]  # after which layers is chosen
     for number, module in enumerate(decoder.layers):
         layer = cast(Layer, module)
         seen = layer.attention.keys_values(features, decoder.turns(places, head))
         remembered.append(seen)
         mask = beside(seen[0].shape[2], sees)
-        if number + 1 < len(counts) and counts[number + 1] < counts[number]:
+        if fewer[number]:
             is_question = F.pad(question != PAD, (0, 1), value=False)
             with torch.no_grad():
                 attention = attention_on(layer, x, where, seen, mask)
             with full_precision(x.device.type):
-                likeness = unit(x) @ unit(features.detach()).mT
-                shown = Shown(features, places, attention, likeness, is_question)
+                shown = Shown(features, places, attention, x, is_question)
                 features, places = peer.choose(shown, counts[number + 1])
-        with torch.no_grad():
-            x, _ = layer(x, where, seen, mask)
+        if any(fewer[number + 1 :]):  # somebody looks at the text again
+            with torch.no_grad():
+                x, _ = layer(x, where, seen, mask)
     if torch.is_grad_enabled():  # autocast may keep weights that it cast here, where they have no gradients
         torch.clear_autocast_cache()
     return Memory(tuple(remembered))

@@ -7,7 +7,7 @@ encoder is told how relevant each leaf is, as it is of cells, so that a peer beg
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from numbers import Integral, Real
@@ -74,11 +74,11 @@ class Task:
             return self.given.relevance.double().unflatten(1, (rows, columns))
         return self.model.relevance(self.images, self.question).double()
 
-    def seen(self, attention: bool = False) -> Seen:
+    def seen(self, attention: Collection[str] = ()) -> Seen:
         """All leaves of each question's image, encoded."""
         return self.for_each(self.seen_once(attention))
 
-    def seen_once(self, attention: bool = False) -> Seen:
+    def seen_once(self, attention: Collection[str] = ()) -> Seen:
         """The same, but where questions share an image, of that image once."""
         if self.given is not None:
             return self.given
@@ -129,11 +129,13 @@ def _features(name: str, task: Task, **options: Any) -> PeerRead:
     return PeerRead(written, density, reduced.features.shape[1], reduced.mass.sum(1) / seen.features.shape[1])
 
 
-def _layers(name: str, task: Task, *, shown: int = 1) -> PeerRead:
+def _layers(name: str, task: Task, *, shown: int | None = None) -> PeerRead:
+    if task.budget is not None and shown is not None:
+        raise AllocatorError(f"{name} takes a budget or shown, not both: the one follows from the other")
     seen, decoder, peer = task.seen(), task.model.decoder, LAYER_PEERS[name]
     mean = task.budget
     if mean is None:
-        mean = least_mean(peer.counts, seen.features.shape[1], len(decoder.layers), shown)
+        mean = least_mean(peer.counts, seen.features.shape[1], len(decoder.layers), 1 if shown is None else shown)
     memory = remember_reduced(decoder, seen.features, seen.places, task.question, peer, mean)
     written = decoder.write(memory, task.question, task.longest)
     return PeerRead(written, task.heard, round(sum(memory.counts) / len(memory.counts)), task.everything)
@@ -211,7 +213,7 @@ def _ways() -> dict[str, Way]:
         ),
     }
     layers = {name: Way("layers", peer.summary, partial(_layers, name)) for name, peer in LAYER_PEERS.items()}
-    after = {name: Way(get_peer(name).stage, line, partial(_features, name)) for name, line in peers().items()}
+    after = {name: Way("features", line, partial(_features, name)) for name, line in peers().items()}
     return after | layers | others
 
 

@@ -12,7 +12,7 @@ that runs in bfloat16. Nothing here waits for the device: what is checked is sha
     reduced = get_peer("first")(seen, 273)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from numbers import Integral
@@ -23,20 +23,23 @@ from torch import Tensor
 
 from homunculus.allocation.registry import called, check_numbers, options_of
 from homunculus.errors import AllocatorError, BudgetError
-from homunculus.peers.tokens import Reduced, Seen, check_seen, kept
+from homunculus.peers.tokens import BOTH, Reduced, Seen, check_seen, kept
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A published method: its name, one line about it, where it acts, and what it looks at."""
+    """A published method that acts on features: its name, one line about it, and what it looks at."""
 
     name: str
     summary: str
     function: Callable[..., Reduced]
-    stage: str = "features"  # where it acts: features after the encoder, or layers of the language model
     query: bool = False  # its choice depends on the question: it needs relevance
     merges: bool = False  # tokens it gives up go into those it keeps
-    attention: bool = True  # it may ask how much each token is looked at, which is dear to find out
+    attention: Collection[str] = BOTH  # where it may ask how much each token is looked at, which is dear to find out
+
+    def __post_init__(self) -> None:
+        if isinstance(self.attention, str) or not set(self.attention) <= set(BOTH):
+            raise AllocatorError(f"attention of {self.name} is some of {BOTH} or (), got {self.attention!r}")
 
     def options(self) -> list[str]:
         """The names of the keyword options it takes."""
@@ -61,9 +64,11 @@ class Peer:
             raise AllocatorError(
                 f"{self.name} needs to know what is asked: give relevance, or take a peer that is blind"
             )
-        if self.attention and count and 0 in (seen.attention.shape[1], seen.early.shape[1]):
+        asked = [{"late": "attention", "early": "early"}[when] for when in self.attention]
+        if count and any(getattr(seen, field).shape[1] == 0 for field in asked):
             raise AllocatorError(
-                f"{self.name} needs to know how much tokens are looked at: give attention and early, one for each token"
+                f"{self.name} needs to know how much tokens are looked at: give {' and '.join(asked)}, one for each "
+                "token"
             )
         if "seed" in self.options():
             options["seed"] = _checked_seed(seed, batch)
@@ -106,15 +111,13 @@ def _check_reduced(name: str, seen: Seen, budget: int, reduced: Any) -> None:
 _REGISTRY: dict[str, Peer] = {}
 
 
-def register(
-    name: str, summary: str, stage: str = "features", query: bool = False, **traits: Any
-) -> Callable[[Callable], Callable]:
-    """Decorator: make a function known as the peer `name`; `traits` are further fields of `Peer`."""
+def register(name: str, summary: str, **traits: Any) -> Callable[[Callable], Callable]:
+    """Decorator: make a function known as the peer `name`; `traits` are fields of `Peer`."""
 
     def add(function: Callable) -> Callable:
         if name in _REGISTRY:
             raise AllocatorError(f"a peer called '{name}' exists already: choose another name")
-        _REGISTRY[name] = Peer(name, summary, function, stage, query, **traits)
+        _REGISTRY[name] = Peer(name, summary, function, **traits)
         return function
 
     return add

@@ -17,7 +17,7 @@ from homunculus.peers.tokens import Reduced, Seen, kept, picked
 
 
 @register(
-    "coarse-then-residual", "a coarse grid, then rounds of tokens where it is most wrong", query=False, attention=False
+    "coarse-then-residual", "a coarse grid, then rounds of tokens where it is most wrong", query=False, attention=()
 )
 def coarse_then_residual(seen: Seen, budget: int, *, seed: int = 0, rounds: int = 4) -> Reduced:
     """Equal rounds: a uniform grid, then each time the tokens whose features are farthest from what is told of them."""

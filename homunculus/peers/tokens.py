@@ -15,6 +15,8 @@ from homunculus.allocation.grid import scramble
 from homunculus.errors import AllocatorError
 from homunculus.geometry import Size
 
+BOTH = ("late", "early")  # layers of an encoder that tell how much each token is looked at
+
 
 class Seen(NamedTuple):
     """All tokens of images, in reading order of a grid, and what models know about them beside their features."""
@@ -24,7 +26,7 @@ class Seen(NamedTuple):
     grid: Size  # columns and rows: n of them
     keys: Float[Tensor, "b n d"]  # what likeness is measured in: keys of an attention layer
     attention: Float[Tensor, "b n"]  # how much all tokens look at each in a late layer, sum 1: no CLS token is needed
-    early: Float[Tensor, "b n"]  # the same in an early layer; both may be [b, 0] for peers that do not ask
+    early: Float[Tensor, "b n"]  # the same in an early layer; either is [b, 0] where nobody asks for it
     relevance: Float[Tensor, "b n"] | None = None  # to the question, not below 0; None where nobody asks
     fingerprint: Int64[Tensor, "b"] | None = None  # of each image's pixels; None where they are not known
 

@@ -15,7 +15,7 @@ from homunculus.peers.tokens import Reduced, Seen
 ROUNDS = 24
 
 
-@register("tome", "merges the most alike tokens, round by round", query=False, merges=True, attention=False)
+@register("tome", "merges the most alike tokens, round by round", query=False, merges=True, attention=())
 def tome(seen: Seen, budget: int, *, seed: int = 0, rounds: int = ROUNDS) -> Reduced:
     """Equal rounds of bipartite matching by the cosine of keys; a token is the mean of all it stands for."""
     return as_reduced(seen, _in_rounds(single(seen, seen.keys), budget, rounds, None))
@@ -26,7 +26,7 @@ def tome(seen: Seen, budget: int, *, seed: int = 0, rounds: int = ROUNDS) -> Red
     "as tome, but tokens that are hardly alike hardly change each other",
     query=False,
     merges=True,
-    attention=False,
+    attention=(),
 )
 def tome_soft(
     seen: Seen,

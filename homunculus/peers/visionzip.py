@@ -11,7 +11,13 @@ from homunculus.peers.registry import register
 from homunculus.peers.tokens import Reduced, Seen, kept
 
 
-@register("visionzip", "the tokens most looked at, and a few that sum up the others", query=False, merges=True)
+@register(
+    "visionzip",
+    "the tokens most looked at, and a few that sum up the others",
+    query=False,
+    merges=True,
+    attention=("late",),
+)
 def visionzip(seen: Seen, budget: int, *, seed: int = 0, dominant: float = 54 / 64) -> Reduced:
     """A share of dominant tokens by late attention, kept as they are; the rest are contextual.
 

@@ -10,8 +10,8 @@ once for the questions of an image.
 import copy
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -38,13 +38,15 @@ from homunculus.peers.tokens import Seen, fingerprints
 from homunculus.pyramid import ImagePyramid
 from homunculus.segments import classical_labels
 from homunculus.structures import rectangular
-from homunculus.train.loop import Settings, fit
+from homunculus.train.loop import Outcome, Settings, fit
 from homunculus.train.pool import Pool
 from homunculus.train.read import answer_loss
 from homunculus.train.samples import Samples
 from homunculus.train.score import fill, predicted
 
 EACH = 8  # questions of an image in a batch
+WARMUP = 10  # steps, of those that seconds allow
+REHEARSED = (4, 24)  # steps
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,12 @@ class Tuning:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if self.batch < EACH or self.batch % EACH or self.samples < self.batch:
-            raise ModelError(f"a batch is a multiple of {EACH} samples, and there is at least one: got {self}")
+        if self.batch < EACH or self.batch % EACH:
+            raise ModelError(f"a batch is a multiple of {EACH} samples, got {self.batch}")
+        if self.samples < self.batch:
+            raise ModelError(
+                f"readers are tuned on batches of {self.batch} samples: ask for at least as many, got {self.samples}"
+            )
         if self.seconds is not None and not 0 < self.seconds < math.inf:
             raise ModelError(f"readers are tuned for some seconds above 0, got {self.seconds}")
 
@@ -77,39 +83,44 @@ class Tuning:
 
 def tuned(base: CompactVLM, plan: Plan, pools: Sequence[Pool], tuning: Tuning) -> tuple[CompactVLM, dict[str, Any]]:
     """A copy of a model, tuned for the method of a plan, and what was done to it."""
-    model = copy.deepcopy(base).train()
-    reader = [*model.encoder.parameters(), *model.decoder.parameters()]
-    loss = OwnTokens(model, pools, plan, tuning.batch)
     settings, about = tuning.settings, dict[str, Any](tuning.asked)
-    started = time.monotonic()
-    with TemporaryDirectory() as folder:
-        if tuning.seconds is not None:
-            settings = Settings(steps_in(loss, reader, tuning), rate=tuning.rate, warmup=10, final=0.1, save_every=1e9)
-            started = time.monotonic()
-        outcome = fit(
-            model, loss, settings, Path(folder), name="tune", trained=reader, begin=loss.begin, progress=False
+    if tuning.seconds is not None:
+        steps = steps_in(
+            tuning.seconds, lambda count: _learned(base, plan, pools, tuning.batch, replace(settings, steps=count))
         )
-    taken = (time.monotonic() - started) / sharing(base.device)  # of the device's time, its part
+        settings = replace(settings, steps=steps, warmup=WARMUP)
+    model, outcome, seconds = _learned(base, plan, pools, tuning.batch, settings)
+    taken = seconds / sharing(base.device)  # of the device's time, its part
     about |= {"samples": outcome.step * tuning.batch, "seconds": round(taken, 2)}
     return model.eval().requires_grad_(False), about | {"loss": round(outcome.loss, 4)}
 
 
-def steps_in(loss: "OwnTokens", reader: Sequence[torch.nn.Parameter], tuning: Tuning) -> int:
-    """How many steps take the seconds of a tuning: by the clock of a few, whose gradients are thrown away."""
-    seconds = list[float]()
-    for parameter in reader:
-        parameter.requires_grad_(True)
-    for step in range(4):
-        loss.begin(step)
-        started = time.perf_counter()
-        with torch.autocast(loss.model.device.type, torch.bfloat16, enabled=loss.model.device.type == "cuda"):
-            value, _ = loss(step)
-        value.backward()
-        value.item()  # waits
-        seconds.append(time.perf_counter() - started)
-    for parameter in reader:
-        parameter.grad = None
-    return max(10, int((tuning.seconds or 0.0) / min(seconds[1:])))
+def _learned(
+    base: CompactVLM, plan: Plan, pools: Sequence[Pool], batch: int, settings: Settings
+) -> tuple[CompactVLM, Outcome, float]:
+    """A copy of a model after some steps, and the seconds they took."""
+    model = copy.deepcopy(base).train()
+    reader = [*model.encoder.parameters(), *model.decoder.parameters()]
+    loss = OwnTokens(model, pools, plan, batch)
+    with TemporaryDirectory() as folder:
+        started = time.monotonic()
+        outcome = fit(
+            model, loss, settings, Path(folder), name="tune", trained=reader, begin=loss.begin, progress=False
+        )
+        return model, outcome, time.monotonic() - started
+
+
+def steps_in(seconds: float, learned: Callable[[int], tuple[Any, Any, float]]) -> int:
+    """How many steps take so many seconds, beginning and end included: by the clock of rehearsals that are thrown away,
+    a short one and a longer one, after a first in which kernels are chosen.
+
+    >>> steps_in(6.0, lambda steps: (None, None, 0.5 + 0.1 * steps))
+    55
+    """
+    learned(REHEARSED[0])
+    short, long = (learned(steps)[2] for steps in REHEARSED)
+    each = max((long - short) / (REHEARSED[1] - REHEARSED[0]), 1e-4)
+    return max(WARMUP, int((seconds - short) / each + REHEARSED[0] + 1e-6))
 
 
 class OwnTokens:
@@ -160,7 +171,7 @@ class OwnTokens:
             whole, count = images.repeat_interleave(samples.each, 0), self.plan.budget or combined.CELLS
             return combined.remember_combined(model, whole, density, samples.question, count, **shares)
         if stage == "features":
-            return self._reduced(get_peer(peer), samples, density)
+            return self._reduced(get_peer(peer), samples, density, step)
         seen = self._seen(samples, density)
         if stage == "layers":
             layers = LAYER_PEERS[peer]
@@ -168,12 +179,12 @@ class OwnTokens:
             return remember_reduced(model.decoder, seen.features, seen.places, samples.question, layers, mean)
         return remember_tokens(model, seen.features, seen.places)
 
-    def _seen(self, samples: Samples, density: Float[Tensor, "b gh gw"], attention: bool = False) -> Seen:
+    def _seen(self, samples: Samples, density: Float[Tensor, "b gh gw"], attention: Collection[str] = ()) -> Seen:
         """Every leaf of every question's image."""
         own = self._seen_once(samples, density, attention)
         return own if self.plan.told else for_each(own, samples.each)
 
-    def _seen_once(self, samples: Samples, density: Float[Tensor, "b gh gw"], attention: bool) -> Seen:
+    def _seen_once(self, samples: Samples, density: Float[Tensor, "b gh gw"], attention: Collection[str]) -> Seen:
         """The same, but where questions tell nothing, of an image once."""
         with torch.no_grad():
             told = density if self.plan.told else None
@@ -182,14 +193,15 @@ class OwnTokens:
         seen = seen_cells(self.model, patches.to(self.dtype), cells, grid, attention=attention)
         return seen._replace(fingerprint=fingerprints(images))
 
-    def _reduced(self, peer: Peer, samples: Samples, density: Float[Tensor, "b gh gw"]) -> Memory:
-        """What a reducer leaves; one that hears nothing of the question is asked once for an image."""
+    def _reduced(self, peer: Peer, samples: Samples, density: Float[Tensor, "b gh gw"], step: int) -> Memory:
+        """What a reducer leaves; one that hears nothing of the question is asked once for an image, and one that draws
+        lots draws others at every step."""
         if peer.query:
             seen = self._seen(samples, density, peer.attention)
             seen = seen._replace(relevance=on_grid(density, seen.grid))
         else:
             seen = self._seen_once(samples, density, peer.attention)
-        reduced = peer(seen, self.plan.budget, **self.how)
+        reduced = peer(seen, self.plan.budget, **self.how | {"seed": step})
         each = len(samples.question) // len(seen.features)
         features, places = (part.repeat_interleave(each, 0) for part in (reduced.features, reduced.places))
         return remember_tokens(self.model, features, places)

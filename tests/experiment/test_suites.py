@@ -7,7 +7,7 @@ from homunculus.allocation import DEFAULT
 from homunculus.eval.plans import method_names, own_budget
 from homunculus.eval.rows import Kept
 from homunculus.eval.running import run
-from homunculus.eval.suites import ARMS, LARGE, SUITES, Scope, plans_of, until_sure
+from homunculus.eval.suites import ARMS, BUDGETS, LARGE, SUITES, Scope, plans_of, until_sure
 from homunculus.model.config import tiny
 from homunculus.model.vlm import CompactVLM, look
 from homunculus.peers.reading import read_with
@@ -92,3 +92,16 @@ def test_turns_can_be_asked_of_every_method():
     """Of those whose cells cannot be kept for another question, without that."""
     for method, ways in (("topk", 3), ("peers/tome", 2), ("token-bank", 2), ("frequency", 2), ("whole", 3)):
         assert len(plans_of(["turns"], Scope(methods=(method,), families=("scenes",)))) == ways
+
+
+def test_a_method_in_layers_is_swept_by_what_its_layers_are_shown():
+    """A mean below what the first layer is shown cannot be kept: every budget is the fewest tokens of a layer."""
+    plans = plans_of(["budgets"], Scope(methods=("peers/fastv",), families=("scenes",)))
+    swept = [(plan.budget, plan.how["shown"]) for plan in plans if plan.method == "peers/fastv"]
+    assert sorted(swept) == sorted((None, tokens) for tokens in {*BUDGETS, 273})
+    torch.manual_seed(0)
+    model, kept = CompactVLM(tiny()).eval(), Kept(None)
+    few = Scope(methods=("peers/fastv",), families=("scenes",), questions=2, budget=40, size=(256, 256), longest=2)
+    assert run(model, [plan for plan in plans_of(["budgets"], few) if plan.how.get("shown", 0) <= 64], kept)
+    tokens = {tuple(row["tokens"] for row in rows.values()) for rows in kept.rows.values()}
+    assert len(tokens) == len(kept.rows)

@@ -9,7 +9,7 @@ from homunculus.errors import DataError
 from homunculus.eval import answers
 from homunculus.eval.answers import Chunk, answered
 from homunculus.eval.plans import Plan
-from homunculus.eval.running import asks_for_attention, together
+from homunculus.eval.running import attention_for, together
 from homunculus.peers.reading import read_with
 from tests.experiment.conftest import SMALL
 
@@ -78,15 +78,15 @@ def test_what_reducers_begin_with_is_full_resolution(model, asked):
     assert any(one["logp"] != pytest.approx(other["logp"], rel=1e-3) for one, other in zip(leaves, silent, strict=True))
 
 
-@pytest.mark.parametrize("method", ["peers/divprune", "peers/hired"])
-def test_how_much_leaves_are_looked_at_is_found_out_only_for_those_who_ask(model, asked, method):
-    plan = Plan("scenes", method=method, budget=24, **SMALL)
-    wanted = asks_for_attention(plan)
-    assert wanted == (method == "peers/hired")
+@pytest.mark.parametrize(("method", "asks"), [("divprune", ()), ("visionzip", ("late",)), ("hired", ("late", "early"))])
+def test_how_much_leaves_are_looked_at_is_found_out_only_for_those_who_ask(model, asked, method, asks):
+    plan = Plan("scenes", method=f"peers/{method}", budget=24, **SMALL)
+    wanted = attention_for(plan)
+    assert wanted == asks
     chunk = Chunk(model, asked, (256, 256), attention=wanted)
     rows = answered(model, plan, chunk, range(6))
     (seen,) = chunk._seen.values()
-    assert seen.attention.shape[1] == seen.early.shape[1] == (256 if wanted else 0)
+    assert [own.shape[1] for own in (seen.attention, seen.early)] == [256 * (own in asks) for own in ("late", "early")]
     assert [row["said"] for row in rows] == [
         row["said"] for row in answered(model, plan, Chunk(model, asked, (256, 256)), range(6))
     ]

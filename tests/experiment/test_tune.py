@@ -14,9 +14,11 @@ from homunculus.eval.rows import Kept
 from homunculus.eval.suites import own_budget
 from homunculus.model.config import tiny
 from homunculus.model.vlm import CompactVLM
+from homunculus.peers import compact
 from homunculus.report.sheet import Sheet
 from homunculus.train import fair, tune
 from homunculus.train.fair import known_reader, run_tuned
+from homunculus.train.loop import Outcome
 from homunculus.train.pool import Pool
 from homunculus.train.tune import EACH, OwnTokens, Tuning, tuned
 
@@ -103,7 +105,7 @@ def test_one_reader_serves_all_that_show_every_leaf(model, pool):
     assert [len(kept.rows[plan.mark(weights)]) for plan in plans] == [4, 4]
     sheet = Sheet([kept])  # a page has both among those that were tuned
     assert {(way.method, way.arm) for way in sheet.ways} == {("peers/dyrate", "tuned"), ("whole", "tuned")}
-    assert not sheet.elsewhere
+    assert not sheet.left_out()
 
 
 def test_options_of_a_method_are_what_its_reader_learns_from(model, pool):
@@ -138,18 +140,44 @@ def test_seconds_decide_the_steps(model, pool, monkeypatch):
 
 
 def test_steps_are_counted_by_the_clock(model, pool, monkeypatch):
-    own = copy.deepcopy(model)
-    loss = OwnTokens(own, [pool], plan_of("topk"), EACH)
-    now = [0.0]
+    """Of whole runs: with what beginning and ending take, without the first, in which kernels are chosen."""
+    now, runs = [0.0], []
 
-    def tick():
-        now[0] += 0.25
-        return now[0]
+    def fit(learner, loss, settings, *_, **__):
+        runs.append((settings.steps, id(learner), id(loss.model)))
+        now[0] += (9.0 if len(runs) == 1 else 1.0) + 0.25 * settings.steps
+        return Outcome(True, settings.steps, 0.5)
 
-    monkeypatch.setattr(tune.time, "perf_counter", tick)
-    reader = list(own.decoder.parameters())
-    assert tune.steps_in(loss, reader, Tuning(batch=EACH, seconds=30.0)) == 120
-    assert all(parameter.grad is None for parameter in reader)
+    monkeypatch.setattr(tune, "fit", fit)
+    monkeypatch.setattr(tune.time, "monotonic", lambda: now[0])
+    learned, about = tuned(model, plan_of("topk"), [pool], Tuning(batch=EACH, samples=EACH, seconds=30.0))
+    assert about["seconds"] == 30.0 and about["samples"] == EACH * (30 - 1) / 0.25
+    assert len({own for _, own, _ in runs}) == 4 == len(runs) and all(own == other for _, own, other in runs)
+    assert id(learned) == runs[-1][1] and id(model) not in {own for _, own, _ in runs}
+
+
+def test_lots_are_drawn_anew_at_every_step_and_nothing_else_is(model, pool):
+    samples = pool.draw(EACH, 0, EACH)
+    density = torch.rand(EACH, SIDE // 16, SIDE // 16, generator=torch.Generator().manual_seed(0))
+
+    def keys(method, step):
+        with torch.no_grad():
+            plan = replace(plan_of(method), how={})
+            return OwnTokens(model, [pool], plan, EACH).memory(samples, density, step).layers[0][0]
+
+    for method in ("random", "tome", "visionzip", "cdpruner"):
+        first, again, later = (keys(f"peers/{method}", step) for step in (0, 0, 1))
+        assert torch.equal(first, again) and torch.equal(first, later) == (method != "random")
+
+
+@pytest.mark.parametrize(("method", "asks"), [("tome", []), ("visionzip", ["late"]), ("hired", ["late", "early"])])
+def test_a_reader_pays_for_the_attention_its_peer_asks_for(model, pool, method, asks, monkeypatch):
+    blocks, ends = [], {"late": model.encoder.blocks[-1], "early": model.encoder.blocks[0]}
+    received = compact.received
+    monkeypatch.setattr(compact, "received", lambda block, *rest: blocks.append(block) or received(block, *rest))
+    density = torch.rand(EACH, SIDE // 16, SIDE // 16)
+    OwnTokens(model, [pool], plan_of(f"peers/{method}"), EACH).memory(pool.draw(EACH, 0, EACH), density, 0)
+    assert blocks == [ends[when] for when in asks]
 
 
 def test_rows_say_whose_they_are_and_are_not_made_again(model, tmp_path, monkeypatch):

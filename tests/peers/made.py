@@ -8,7 +8,11 @@ import torch
 from torch import Tensor
 
 from homunculus.geometry import Size
-from homunculus.peers import Seen
+from homunculus.model.decoder import Memory
+from homunculus.model.vlm import CompactVLM
+from homunculus.peers import Seen, get_peer
+from homunculus.peers.compact import remember_tokens
+from homunculus.peers.layers import LAYER_PEERS, remember_reduced
 
 
 def made(batch: int = 3, grid: Size = (8, 6), channels: int = 12, seed: int = 0, dtype: torch.dtype = torch.float32):
@@ -36,6 +40,14 @@ def each(seen: Seen, change: Callable[[Tensor], Tensor]) -> Seen:
     """All tensors changed, the grid as it is."""
     changed: dict[str, Any] = {k: change(v) for k, v in seen._asdict().items() if isinstance(v, Tensor)}
     return seen._replace(**changed)
+
+
+def remembered(model: CompactVLM, seen: Seen, peer: str, budget: int, question: Tensor) -> Memory:
+    """What the decoder keeps of images when a peer has reduced their tokens, or does so in its layers."""
+    if peer in LAYER_PEERS:
+        return remember_reduced(model.decoder, seen.features, seen.places, question, LAYER_PEERS[peer], budget)
+    reduced = get_peer(peer)(seen, budget)
+    return remember_tokens(model, reduced.features, reduced.places)
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:

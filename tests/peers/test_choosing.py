@@ -1,5 +1,6 @@
 """What choosing peers promise, against brute force: distances, determinants, shares, errors, evenness."""
 
+from contextlib import nullcontext
 from itertools import combinations
 
 import numpy as np
@@ -8,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from homunculus.peers import get_peer
-from homunculus.peers.cdpruner import from_0_to_1, largest_gains
+from homunculus.peers import Seen, get_peer
+from homunculus.peers.cdpruner import from_0_to_1, largest_gains, logarithms
 from homunculus.peers.divprune import most_unlike
 from homunculus.peers.hired import cut, tile_counts
 from homunculus.peers.residual import in_rounds
@@ -63,11 +64,11 @@ def test_divprune_works_in_blocks(monkeypatch):
     assert torch.equal(most_unlike(seen.features, 20), whole)
 
 
-@given(st.integers(0, 500))
+@given(st.integers(0, 500), st.booleans())
 @settings(max_examples=30)
-def test_cdpruner_adds_the_largest_determinant(seed):
+def test_cdpruner_adds_the_largest_determinant(seed, logarithm):
     seen = made(2, (5, 3), channels=20, seed=seed)  # more channels than tokens: full rank
-    relevance = from_0_to_1(seen.relevance)
+    relevance = from_0_to_1(logarithms(seen.relevance) if logarithm else seen.relevance)
     order = largest_gains(seen.features, relevance, 12)[0].tolist()
     features, r = numbers(seen.features[0]), numbers(relevance[0])
     kernel = np.array([[r[i] * cosine(features[i], features[j]) * r[j] for j in range(15)] for i in range(15)])
@@ -83,8 +84,79 @@ def test_cdpruner_adds_the_largest_determinant(seed):
         if best - before < np.log(1e-7):  # nothing left to gain: the least relevant
             break
         assert gains[order[step]] == pytest.approx(best, abs=1e-6)
-    assert step > 8
-    assert get_peer("cdpruner")(seen, 12).index[0].tolist() == sorted(order)
+    assert step > 5
+    assert get_peer("cdpruner")(seen, 12, logarithm=logarithm).index[0].tolist() == sorted(order)
+
+
+def greedily(features: np.ndarray, relevance: np.ndarray, budget: int) -> list[int]:
+    """Every time the token with which the determinant is the largest, the kernel made of log relevance from 0 to 1."""
+    logs = np.log(relevance)
+    r = (logs - logs.min()) / (logs.max() - logs.min())
+    kernel = np.array([[a * cosine(x, y) * b for b, y in zip(r, features, strict=True)]
+                       for a, x in zip(r, features, strict=True)])  # fmt: skip
+    chosen: list[int] = []
+    while len(chosen) < budget:
+        rest = [i for i in range(len(r)) if i not in chosen]
+        chosen.append(max(rest, key=lambda i: np.linalg.det(kernel[np.ix_([*chosen, i], [*chosen, i])])))
+    return chosen
+
+
+def peaked() -> Seen:
+    """The softmax of scores: the highest is 1e8 times the median. Of the ten most relevant eight are nearly alike."""
+    seen = made(2, (7, 3), channels=24, seed=4)
+    order = torch.randperm(21, generator=torch.Generator().manual_seed(0))
+    relevance = torch.linspace(0, 2 * np.log(1e8), 21).softmax(0)[order]
+    alike = (order > 10) & (order != 14) & (order != 17)
+    features = torch.where(alike[:, None], seen.features[:, :1] + 0.2 * seen.features, seen.features)
+    return seen._replace(features=features, relevance=relevance.expand(2, -1))
+
+
+@pytest.mark.parametrize("cast", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_cdpruner_of_logarithms_is_not_only_the_most_relevant_of_a_peaked_density(dtype, cast):
+    """As that of the density is."""
+    seen = each(peaked(), lambda value: value.to(dtype))
+    relevance = numbers(seen.relevance[0])
+    assert relevance.max() / np.median(relevance) == pytest.approx(1e8, rel=0.1)
+    with torch.autocast("cpu", torch.bfloat16) if cast else nullcontext():
+        index = get_peer("cdpruner")(seen, 8, logarithm=True).index
+        bare = get_peer("cdpruner")(seen, 8).index
+    for image in range(2):
+        assert bare[image].tolist() == sorted(np.argsort(-relevance)[:8].tolist())
+        wanted = greedily(numbers(seen.features[image]), relevance, 8)
+        assert index[image].tolist() == sorted(wanted)
+        assert len({*wanted} - {*np.argsort(-relevance)[:8].tolist()}) >= 3
+        assert {14, 17, 20} <= {int((relevance < relevance[i]).sum()) for i in wanted}  # and is still told by it
+
+
+def test_cdpruner_scales_of_relevance_do_not_matter():
+    """A density times anything is the same; to logarithms so is one of scores that are twice as far apart."""
+    seen = peaked()
+    for logarithm in (False, True):
+        index = get_peer("cdpruner")(seen, 8, logarithm=logarithm).index
+        for other in (seen.relevance * 1e-9, seen.relevance * 7, seen.relevance.double().square())[: 2 + logarithm]:
+            again = get_peer("cdpruner")(seen._replace(relevance=other), 8, logarithm=logarithm)
+            assert torch.equal(again.index, index)
+
+
+def test_cdpruner_takes_no_relevance_for_less_than_the_least_there_is():
+    def chosen(seen, budget):
+        return get_peer("cdpruner")(seen, budget, logarithm=True).index
+
+    seen = peaked()
+    some = seen.relevance > 1e-12
+    half = seen.relevance.where(some, seen.relevance[some].min() / 2)
+    nothing = seen._replace(relevance=seen.relevance * some)
+    assert (~some).sum(1).tolist() == [6, 6] and from_0_to_1(logarithms(nothing.relevance)).isfinite().all()
+    both = (chosen(own, 12) for own in (nothing, seen._replace(relevance=half)))
+    assert torch.equal(*both)
+    beside = nothing._replace(relevance=torch.stack((torch.zeros(21), nothing.relevance[1])))  # of all: all the same
+    index = chosen(beside, 12)
+    assert torch.equal(index[1], chosen(nothing, 12)[1])
+    even = chosen(alone(seen, 0)._replace(relevance=torch.ones(1, 21)), 12)
+    assert torch.equal(index[:1], even)
+    region = nothing._replace(relevance=some.float())  # which is all of it or none
+    assert chosen(region, 15).tolist() == [own.nonzero().flatten().tolist() for own in some]
 
 
 def test_cdpruner_hears_the_question():
@@ -97,13 +169,16 @@ def test_cdpruner_hears_the_question():
     assert same == index  # scaled for each image
 
 
-def test_cdpruner_scales_relevance_for_each_image():
-    """Beside an image of lower relevance, all of this one's would count nearly the same."""
-    seen = made(2, (8, 8), channels=16)
-    own = seen.relevance[:1] / seen.relevance[:1].amax()
-    together = get_peer("cdpruner")(seen._replace(relevance=torch.cat((own + 3, own))), 8)
-    single = get_peer("cdpruner")(alone(seen, 0)._replace(relevance=own), 8)
-    assert torch.equal(together.index[0], single.index[0])
+@pytest.mark.parametrize("logarithm", [False, True])
+def test_cdpruner_scales_relevance_for_each_image(logarithm):
+    """Scaled by the batch, all of the other one's would count nearly the same, and nothing would be another nothing."""
+    seen = made(2, (8, 8), channels=64)
+    own = seen.relevance * (seen.relevance > seen.relevance.median())  # half of it is none
+    seen = seen._replace(relevance=own * torch.tensor([[1.0], [1e-30]]))
+    together = get_peer("cdpruner")(seen, 12, logarithm=logarithm).index
+    for image in range(2):
+        single = get_peer("cdpruner")(alone(seen, image), 12, logarithm=logarithm)
+        assert torch.equal(together[image], single.index[0])
 
 
 def test_cdpruner_goes_on_by_relevance_when_nothing_is_left_to_say():

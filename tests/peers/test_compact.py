@@ -1,20 +1,21 @@
 """The compact model as reducers see it: its own features, attention by a plain loop, and answers from what is left."""
 
+import copy
 import math
 
 import pytest
 import torch
 
-from homunculus.errors import ModelError
 from homunculus.model.config import tiny
 from homunculus.model.encoder import cells_of
 from homunculus.model.rotary import turns
 from homunculus.model.vlm import CompactVLM, look
 from homunculus.peers import peers
-from homunculus.peers.compact import received, remembered, seen_whole
+from homunculus.peers.compact import on_grid, received, seen_whole
 from homunculus.peers.layers import LAYER_PEERS
-from homunculus.peers.tokens import fingerprints
+from homunculus.peers.tokens import BOTH, fingerprints
 from tests.model.tiny import close, questions
+from tests.peers.made import remembered
 
 ASKED = ("What is the total?", "Who?")
 
@@ -31,7 +32,7 @@ def images() -> torch.Tensor:
 
 
 def test_every_leaf_is_encoded_in_reading_order(model, images):
-    seen = seen_whole(model, images, questions(*ASKED))
+    seen = seen_whole(model, images)
     assert seen.grid == (10, 6) and seen.features.shape == (2, 60, 32) and seen.keys.shape == (2, 60, 32)
     across, down = seen.places[0, :, 1], seen.places[0, :, 2]
     assert across[:10].tolist() == [i + 0.5 for i in range(10)] and down[::10].tolist() == [i + 0.5 for i in range(6)]
@@ -40,12 +41,24 @@ def test_every_leaf_is_encoded_in_reading_order(model, images):
     cells = cells_of(tokens.allocation)
     wanted = model.encoder(tokens.patches, cells._replace(weights=torch.full_like(cells.weights, torch.nan)))
     assert torch.equal(seen.features, wanted)
-    assert torch.allclose(seen.relevance, model.relevance(images, questions(*ASKED)).flatten(1), atol=1e-7)
-    assert seen_whole(model, images).relevance is None
-    assert torch.equal(seen.fingerprint, fingerprints(images))
-    unasked = seen_whole(model, images, attention=False)
-    assert unasked.attention.shape == unasked.early.shape == (2, 0)  # nobody has paid for it
-    assert torch.equal(unasked.features, seen.features) and torch.equal(unasked.keys, seen.keys)
+    assert seen.relevance is None and torch.equal(seen.fingerprint, fingerprints(images))
+
+
+@pytest.mark.parametrize("asked", [(), ("late",), ("early",), BOTH, {"early", "late"}])
+def test_attention_that_nobody_asks_for_is_not_paid_for(model, images, asked, monkeypatch):
+    whole, blocks = seen_whole(model, images), []
+
+    def noting(block, *rest):
+        blocks.append(block)
+        return received(block, *rest)
+
+    monkeypatch.setattr("homunculus.peers.compact.received", noting)
+    seen = seen_whole(model, images, attention=asked)
+    ends = {"late": model.encoder.blocks[-1], "early": model.encoder.blocks[0]}
+    assert len(blocks) == len(asked) and all(ends[when] in blocks for when in asked)
+    for when, ours, theirs in (("late", seen.attention, whole.attention), ("early", seen.early, whole.early)):
+        assert torch.equal(ours, theirs) if when in asked else ours.shape == (2, 0)
+    assert torch.equal(seen.features, whole.features) and torch.equal(seen.keys, whole.keys)
 
 
 def test_leaves_are_told_a_density(model, images):
@@ -61,13 +74,47 @@ def test_leaves_are_told_a_density(model, images):
 @pytest.mark.parametrize("size", [(100, 70), (330, 48), (16, 16), (9, 200), (171, 173)])
 def test_images_of_any_size_have_one_token_to_a_leaf(model, size):
     width, height = size
-    seen = seen_whole(model, torch.rand(1, 3, height, width), questions(ASKED[0]))
+    seen = seen_whole(model, images := torch.rand(1, 3, height, width))
     columns, rows = max(1, round(width / 16)), max(1, round(height / 16))
     assert seen.grid == (columns, rows) and (seen.places[..., 0] == 0).all()
     across, down = torch.meshgrid(torch.arange(columns) + 0.5, torch.arange(rows) + 0.5, indexing="xy")
     assert torch.allclose(seen.places[0, :, 1], across.flatten(), atol=1e-4)
     assert torch.allclose(seen.places[0, :, 2], down.flatten(), atol=1e-4)
-    assert seen.relevance.sum().item() == pytest.approx(1, rel=1e-4) and seen.features.isfinite().all()
+    relevance = on_grid(model.relevance(images, questions(ASKED[0])), seen.grid)
+    assert relevance.sum().item() == pytest.approx(1, rel=1e-4) and seen.features.isfinite().all()
+
+
+def test_keys_are_of_the_last_block_and_attention_of_the_last_and_the_first(model, images):
+    """What goes into these two, through their weights by hand: norms, heads, turns and all."""
+    model, generator, into = copy.deepcopy(model), torch.Generator().manual_seed(5), []
+    first, last = model.encoder.blocks
+    for block in (first, last):  # norms that matter, and looks that differ
+        for norm in (block.norm, block.attention.query_norm, block.attention.keys_values.norm):
+            norm.weight.data = 0.5 + 2 * torch.rand(norm.weight.shape, generator=generator)
+        block.register_forward_pre_hook(lambda _, given: into.append(given[0]))
+    seen = seen_whole(model, images)
+    where = turns(seen.places, 16)
+
+    def normal(x, norm):
+        return x / (x.square().mean(-1, keepdim=True) + 1e-7).sqrt() * norm.weight
+
+    for block, x, found in ((first, into[0], seen.early), (last, into[1], seen.attention)):
+        attention = block.attention
+        for image in range(2):
+            cos, sin = where.cos[image, 0], where.sin[image, 0]
+            flat, keys, looked = normal(x[image], block.norm), [], torch.zeros(60)
+            for head in range(2):
+                own = slice(16 * head, 16 * head + 16)  # weights of values lie behind those of all keys
+                query = normal(flat @ attention.query.weight[own].T, attention.query_norm)
+                key = normal(flat @ attention.keys_values.linear.weight[own].T, attention.keys_values.norm)
+                (a, b), (c, d) = query.chunk(2, -1), key.chunk(2, -1)
+                turned = torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
+                scores = turned @ torch.cat((c * cos - d * sin, c * sin + d * cos), -1).T / math.sqrt(16)
+                looked += scores.softmax(-1).sum(0)
+                keys.append(key)
+            assert close(found[image], looked / 120, 1e-6)
+            assert close(seen.keys[image], torch.cat(keys, -1), 1e-5) == (block is last)
+    assert (seen.attention - seen.early).abs().max() > 1e-3
 
 
 def test_attention_is_what_all_tokens_give(model, images, monkeypatch):
@@ -91,7 +138,8 @@ def test_attention_is_what_all_tokens_give(model, images, monkeypatch):
 @pytest.mark.parametrize("peer", [*peers(), *LAYER_PEERS])
 def test_every_peer_leaves_something_to_answer_from(model, images, peer):
     question = questions(*ASKED)
-    seen = seen_whole(model, images, question)
+    seen = seen_whole(model, images)
+    seen = seen._replace(relevance=on_grid(model.relevance(images, question), seen.grid))
     budget = 40 if peer in LAYER_PEERS else 12
     memory = remembered(model, seen, peer, budget, question)
     assert memory.counts == ((60, 20) if peer in LAYER_PEERS else (12, 12))
@@ -100,7 +148,8 @@ def test_every_peer_leaves_something_to_answer_from(model, images, peer):
 
 def test_all_tokens_are_the_whole_image(model, images):
     """Keeping everything is full resolution, whichever peer does it."""
-    seen, question = seen_whole(model, images, questions(*ASKED)), questions(*ASKED)
+    seen, question = seen_whole(model, images), questions(*ASKED)
+    seen = seen._replace(relevance=on_grid(model.relevance(images, question), seen.grid))
     whole = model.decoder.remember(
         seen.features, cells_of(look(images, torch.ones(2, 6, 10), 60, "uniform").allocation)
     )
@@ -108,11 +157,6 @@ def test_all_tokens_are_the_whole_image(model, images):
         memory = remembered(model, seen, peer, 60, question)
         for ours, theirs in zip(memory.layers, whole.layers, strict=True):
             assert all(close(a, b, 1e-5) for a, b in zip(ours, theirs, strict=True))
-
-
-def test_a_method_that_hears_the_question_wants_one(model, images):
-    with pytest.raises(ModelError, match="fastv chooses while the question is read: give it"):
-        remembered(model, seen_whole(model, images), "fastv", 40)
 
 
 def test_no_hook_stays(model, images):

@@ -11,6 +11,7 @@ from homunculus.errors import AllocatorError, BudgetError, ModelError
 from homunculus.model.config import Config
 from homunculus.model.decoder import Decoder, Memory, text_turns
 from homunculus.model.encoder import Cells
+from homunculus.model.recorded import recorded
 from homunculus.model.tokenizer import BOS, EOS, PAD
 from homunculus.peers.dyrate import Schedule, forgotten, least_mean, mean_left, schedule_for, write_forgetting
 from tests.devices import no_sync
@@ -109,9 +110,30 @@ def test_cached_is_uncached(decoder, schedule, counts):
 
 @pytest.mark.parametrize("schedule", [Schedule(0.0), Schedule(0.5, least=1000), Schedule(0.5, every=12)])
 def test_where_nothing_is_dropped_nothing_changes(decoder, schedule):
-    memory, question = remembered(decoder), questions(*ASKED)
+    """And its steps can be recorded, which those that drop something cannot."""
+    memory, question = remembered(decoder, (60, 31, 9)), questions(*ASKED)
+
+    def forget(letter, number, x, where, seen, sees):
+        count = schedule.left(memory.counts[number], 12)[letter]
+        return forgotten(decoder.layers[number], x, where, seen, sees, count)
+
     ours, plain = write_forgetting(decoder, memory, question, schedule, 12), decoder.write(memory, question, 12)
-    assert torch.equal(ours.letters, plain.letters) and torch.equal(ours.probabilities, plain.probabilities)
+    for one_by_one in (plain, decoder.write(memory, question, 12, forget)):
+        assert torch.equal(ours.letters, one_by_one.letters)
+        assert torch.equal(ours.probabilities, one_by_one.probabilities)
+    with recorded(decoder) as recorder:
+        again = write_forgetting(decoder, memory, question, schedule, 12)
+        assert len(recorder.steps) == 1
+    assert torch.equal(again.letters, ours.letters) and close(again.probabilities, ours.probabilities, 1e-4)
+
+
+@pytest.mark.parametrize("schedule", [Schedule(0.5, every=11), Schedule(0.5, least=59), Schedule(0.01)])
+def test_what_drops_in_one_layer_or_before_the_last_letter_is_not_recorded(decoder, schedule):
+    memory, question = remembered(decoder, (60, 9, 1)), questions(*ASKED)
+    assert sum(schedule.left(count, 12)[-1] < count for count in memory.counts) >= 1
+    with recorded(decoder) as recorder:
+        write_forgetting(decoder, memory, question, schedule, 12)
+        assert not recorder.steps
 
 
 @schedules

@@ -1,17 +1,20 @@
 """Reducers inside a language model: what each layer is shown, against a decoder that is masked by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 
 from homunculus.errors import BudgetError
 from homunculus.model.config import Config
 from homunculus.model.decoder import Decoder, Memory, text_turns
 from homunculus.model.encoder import Cells
 from homunculus.model.rotary import POSITIONS
-from homunculus.model.tokenizer import EOS, PAD
+from homunculus.model.tokenizer import BOS, EOS, PAD
 from homunculus.peers.layers import (
     LAYER_PEERS,
     Shown,
@@ -74,10 +77,22 @@ def test_counts_begin_with_all_and_have_the_mean(schedule, mean, layers):
 
 @pytest.mark.parametrize("schedule", [all_then, falling])
 def test_what_cannot_be_is_refused(schedule):
-    with pytest.raises(BudgetError, match=r"first of 3 layers is shown all 4096 tokens, so the mean is above 1365"):
+    with pytest.raises(BudgetError, match=r"first of 3 layers is shown all 4096 tokens, so the mean is at least 1365"):
         schedule(4096, 3, 273)
     with pytest.raises(BudgetError, match="more than all 60"):
         schedule(60, 3, 61)
+    with pytest.raises(BudgetError, match="first of 1 layers is shown all 60 tokens, so the mean is at least 60"):
+        schedule(60, 1, 59)  # no other layer is shown fewer, to make up for it
+    assert schedule(60, 1, 60) == [60]
+
+
+@given(st.sampled_from([all_then, falling]), st.integers(1, 500), st.integers(1, 28), st.floats(1, 500))
+def test_a_mean_is_kept_or_refused(schedule, tokens, layers, mean):
+    try:
+        counts = schedule(tokens, layers, mean)
+    except BudgetError:
+        return
+    assert len(counts) == layers and sum(counts) <= mean * layers + 1e-3 and min(counts) >= 1
 
 
 @peer_names
@@ -106,9 +121,9 @@ def test_a_layer_is_shown_what_the_last_token_looked_at_and_nothing_else(decoder
         allowed = torch.arange(TOKENS)
         for number, layer in enumerate(decoder.layers):
             assert torch.equal(ours[number][image], allowed)
-            x, looked = by_hand(layer, x, whole.layers[number], image, allowed)
+            x, looked = by_hand(layer, x, [part[image, :, allowed] for part in whole.layers[number]])
             if number + 1 < 3:
-                order = looked.argsort(descending=True, stable=True)[: counts[number + 1]]
+                order = looked[-1].argsort(descending=True, stable=True)[: counts[number + 1]]
                 allowed = allowed[order.sort().values]
     logits = decoder(memory, question, answer)
     picked = [
@@ -118,24 +133,58 @@ def test_a_layer_is_shown_what_the_last_token_looked_at_and_nothing_else(decoder
     assert close(logits, decoder(Memory(tuple(picked)), question, answer))
 
 
-def by_hand(layer, x, seen, image, allowed):
-    """One layer on one text, the last token of which is the mark: the text after it, and what the mark looked at."""
+def by_hand(layer, x, seen):
+    """One layer on one text, the last token of which is the mark: the text after it, and what each token looked at."""
     length = len(x)
     where = text_turns(torch.arange(1, length + 1)[None], 16)
     normed = layer.norm(x[None])
     own_key, own_value = layer.attention.keys_values(normed, where)
-    key = torch.cat((seen[0][image : image + 1, :, allowed], own_key), 2)[0]
-    value = torch.cat((seen[1][image : image + 1, :, allowed], own_value), 2)[0]
+    key, value = (torch.cat(parts, 1) for parts in zip(seen, (own_key[0], own_value[0]), strict=True))
     query = layer.attention.queries(normed, where)[0]
     heads, outs = [], []
     for head in range(2):
         scores = query[head] @ key[head].T / math.sqrt(16)
         scores[:-1, -1] = -math.inf  # the question does not see the mark
         weights = scores.softmax(-1)
-        heads.append(weights[-1, : len(allowed)])
+        heads.append(weights[:, : seen[0].shape[1]])
         outs.append(weights @ value[head])
     x = x + layer.attention.out(torch.cat(outs, -1))
     return x + layer.mlp(layer.mlp_norm(x)), torch.stack(heads).mean(0)
+
+
+@peer_names
+def test_a_peer_is_told_how_the_text_looked_at_what_a_layer_was_shown(name):
+    """Every choice, by hand for each question without its padding: its words, their likeness, what they look at."""
+    decoder, (features, places), question = loud(), images(), questions(*ASKED)
+    generator, asked, run = torch.Generator().manual_seed(7), [], []
+    for layer in decoder.layers:  # a norm that turns vectors: the text is compared as it goes in
+        layer.norm.weight.data = 3 * torch.rand(32, generator=generator)
+        layer.register_forward_pre_hook(lambda own, _: run.append(own))
+    peer = LAYER_PEERS[name]
+
+    def noting(shown, count):
+        asked.append((shown, count))
+        return peer.choose(shown, count)
+
+    memory = remember_reduced(decoder, features, places, question, replace(peer, choose=noting), MEAN)
+    counts = peer.counts(TOKENS, 3, MEAN)
+    drops = [number for number in range(2) if counts[number + 1] < counts[number]]
+    assert [count for _, count in asked] == [counts[number + 1] for number in drops]
+    assert run == [decoder.layers[number] for number in range(drops[-1])]  # for text that nobody looks at again: none
+    assert (question == PAD).any(1).tolist() == [True, True, False]
+    for image in range(3):
+        words = int((question[image] != PAD).sum())
+        real = [*range(words), -1]  # the mark stands behind the padding
+        x = decoder.embedding(torch.cat((question[image, :words], torch.tensor([BOS]))))
+        for (shown, _), number in zip(asked, drops, strict=True):
+            where = decoder.turns(shown.places, 16)
+            seen = decoder.layers[number].attention.keys_values(shown.features, where)
+            assert all(torch.equal(ours, own) for ours, own in zip(memory.layers[number], seen, strict=True))
+            likeness = F.cosine_similarity(x[:, None], shown.features[image, None], dim=-1)
+            x, looked = by_hand(decoder.layers[number], x, [part[image] for part in seen])
+            assert close(shown.attention[image, real], looked, 1e-5)
+            assert close(shown.likeness[image, real], likeness, 1e-5)
+            assert shown.question[image].nonzero().flatten().tolist() == list(range(words))
 
 
 @peer_names
@@ -189,7 +238,7 @@ def test_autocast_chooses_and_remembers(decoder, name):
 
 
 @pytest.mark.parametrize("name", list(LAYER_PEERS))
-@pytest.mark.parametrize("layers", [2, 3, 28])
+@pytest.mark.parametrize("layers", [1, 2, 3, 28])
 @pytest.mark.parametrize("least", [1, 7, 100])
 def test_the_least_mean_is_the_first_that_works(name, layers, least):
     counts = LAYER_PEERS[name].counts
@@ -206,12 +255,12 @@ def test_the_least_mean_is_the_first_that_works(name, layers, least):
 def shown(seed: int = 0, tokens: int = 40, words: int = 5) -> Shown:
     generator = torch.Generator().manual_seed(seed)
     attention = torch.rand(2, words + 1, tokens, generator=generator)
-    likeness = torch.randn(2, words + 1, tokens, generator=generator)
+    text = torch.randn(2, words + 1, 8, generator=generator)
     question = torch.ones(2, words + 1, dtype=torch.bool)
     question[:, -1] = False
     question[1, 3:] = False
     features = torch.randn(2, tokens, 8, generator=generator)
-    return Shown(features, torch.arange(tokens).float()[None, :, None].expand(2, -1, 1), attention, likeness, question)
+    return Shown(features, torch.arange(tokens).float()[None, :, None].expand(2, -1, 1), attention, text, question)
 
 
 def test_ties_go_to_the_first():
@@ -228,7 +277,8 @@ def test_raters_are_words_that_have_to_do_with_the_image(count):
     recycled = count // 10
     for image in range(2):
         words = [t for t in range(6) if given.question[image, t]]
-        likeness = {t: given.likeness[image, t].mean().item() for t in words}
+        cosines = F.cosine_similarity(given.text[image, :, None], given.features[image, None], dim=-1)
+        likeness = {t: cosines[t].mean().item() for t in words}
         raters = [t for t in words if likeness[t] >= sum(likeness.values()) / len(words)]
         assert 0 < len(raters) < len(words)
         rated = sum(given.attention[image, t] for t in raters)

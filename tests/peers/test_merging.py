@@ -194,28 +194,47 @@ def test_visionzip_shares_as_told():
     assert torch.equal(reduced.features[0], seen.features[0, reduced.index[0]])  # all dominant: nothing is changed
 
 
-@given(st.integers(0, 500), st.integers(1, 48), st.sampled_from([0, 3, 32]))
+@given(st.integers(0, 500), st.integers(1, 48), st.sampled_from([0, 3, 32]), st.booleans())
 @settings(max_examples=30)
-def test_prumerge_keeps_what_stands_out_and_adds_by_attention(seed, budget, neighbours):
+def test_prumerge_keeps_a_grid_and_what_stands_out_and_adds_by_attention(seed, budget, neighbours, grid_first):
     seen = made(2, seed=seed)
-    reduced = get_peer("prumerge+")(seen, budget, neighbours=neighbours)
+    reduced = get_peer("prumerge+")(seen, budget, neighbours=neighbours, grid_first=grid_first)
     features, keys, attention = (numbers(v[0]) for v in (seen.features, seen.keys, seen.attention))
     low, high = np.percentile(attention, [25, 75])
-    outliers = [i for i in plain_top(attention, 48) if attention[i] > high + 1.5 * (high - low)]
+    by_attention = sorted(range(48), key=lambda i: (-attention[i], i))
+    outliers = [i for i in by_attention if attention[i] > high + 1.5 * (high - low)]
     assert stands_out(seen.attention)[0].nonzero().flatten().tolist() == sorted(outliers)
     chosen = reduced.index[0].tolist()
-    assert set(outliers[:budget]) <= set(chosen)
     grid = get_peer("uniform")(seen, budget // 2).index[0].tolist() if budget > 1 else []
-    if len({*outliers, *grid}) <= budget:
-        assert set(grid) <= set(chosen)
-        rest = [i for i in plain_top(attention, 48) if i not in outliers and i not in grid]
-        assert set(chosen) == {*outliers, *grid, *rest[: budget - len({*outliers, *grid})]}
+    both = [grid, outliers] if grid_first else [outliers, [i for i in by_attention if i in grid]]
+    line = list(dict.fromkeys([*both[0], *both[1], *by_attention]))
+    assert set(chosen) == set(line[:budget])
     others = [i for i in range(48) if i not in chosen]
     taken = {i: sorted(others, key=lambda o: -cosine(keys[i], keys[o]))[:neighbours] for i in chosen}
     times = [sum(o in theirs for theirs in taken.values()) for o in range(48)]
     for i, feature, mass in zip(chosen, numbers(reduced.features[0]), reduced.mass[0].tolist(), strict=True):
         assert np.allclose(feature, features[i] + attention[taken[i]] @ features[taken[i]], atol=1e-5)
         assert mass == pytest.approx(1 + sum(1 / times[o] for o in taken[i]), rel=1e-5)
+
+
+def test_prumerge_keeps_places_for_the_grid_when_more_stands_out_than_there_is_room():
+    """As of 4096 tokens, of which some four hundred stand out and 273 are kept."""
+    seen = made(1, (16, 16))
+    attention = torch.rand(16, 16, generator=torch.Generator().manual_seed(0))
+    attention[:5, :9] += 100  # 45 of 256
+    shares = seen._replace(attention=attention.flatten()[None] / attention.sum())
+    reduced = get_peer("prumerge+")(shares, 24, grid_first=True)
+    most = attention.flatten().argsort(descending=True).tolist()
+    assert set(get_peer("prumerge+")(shares, 24).index[0].tolist()) == {*most[:24]}  # and otherwise nothing is left
+    assert int(stands_out(attention.flatten()[None]).sum()) == 45
+    grid, chosen = get_peer("uniform")(seen, 12).index[0].tolist(), reduced.index[0].tolist()
+    on_it = {i for i in grid if i // 16 < 5 and i % 16 < 9}  # points that stand out count once
+    first = [i for i in most if i not in grid][:12]
+    assert len(on_it) > 1 and set(chosen) == {*grid, *first}
+    for share, points in ((0.0, 0), (0.25, 6), (1.0, 24)):
+        kept = get_peer("prumerge+")(shares, 24, grid=share, grid_first=True).index[0]
+        line = get_peer("uniform")(seen, points).index[0].tolist() if points else []
+        assert set(line) <= set(kept.tolist()) and len(kept) == 24
 
 
 @given(st.integers(0, 500), st.integers(1, 48))

@@ -12,12 +12,13 @@ from homunculus.model.tokenizer import PAD
 from homunculus.model.vlm import CompactVLM, look
 from homunculus.peers import get_peer, peers
 from homunculus.peers.combined import remember_combined
-from homunculus.peers.compact import remember_tokens, remembered, seen_whole
+from homunculus.peers.compact import on_grid, received, remember_tokens, seen_whole
 from homunculus.peers.dyrate import Schedule, schedule_for, write_forgetting
 from homunculus.peers.layers import LAYER_PEERS
 from homunculus.peers.reading import ALL_LEAVES, all_peers, least_budget, read_with, stage_of
 from homunculus.peers.variable import COUNTS, counts_of
 from tests.model.tiny import close
+from tests.peers.made import remembered
 
 ASKED = ["What is the total?", "Who?", "Read the line below the seal, please."]
 LEAVES = 60
@@ -94,8 +95,23 @@ def test_every_peer_answers(model, images, peer):
 
 def told_leaves(model, images):
     """All leaves of the images, of which the questions told how relevant they are."""
-    question = question_ids(model, ASKED)
-    return seen_whole(model, images, question, density=model.relevance(images, question))
+    density = model.relevance(images, question_ids(model, ASKED))
+    seen = seen_whole(model, images, density=density)
+    return seen._replace(relevance=on_grid(density, seen.grid))
+
+
+@every
+def test_a_peer_pays_for_the_attention_it_asks_for_and_no_more(model, images, peer, monkeypatch):
+    blocks, ends = [], {"late": model.encoder.blocks[-1], "early": model.encoder.blocks[0]}
+
+    def noting(block, *rest):
+        blocks.append(block)
+        return received(block, *rest)
+
+    monkeypatch.setattr("homunculus.peers.compact.received", noting)
+    read_with(model, peer, images, ASKED, budget_of(peer), longest=1, **options_of(peer))
+    asks = {"visionzip": ["late"], "prumerge+": ["late"], "hired": ["late", "early"], "vscan": ["late", "early"]}
+    assert blocks == [ends[when] for when in asks.get(peer, [])]
 
 
 @pytest.mark.parametrize("peer", ["variable", "combined"])
@@ -299,11 +315,11 @@ def test_combined_is_all_of_them_in_turn(model, images, cells):
     cells = cells or 150
     merged = round(cells * 2 / 3)
     assert counts[:2] == [cells, merged]
-    layers = counts[1:4]
+    layers = counts[2:5]
     assert layers == LAYER_PEERS["pyramiddrop"].counts(merged, 3, 0.6 * merged) and layers[2] < layers[1] < merged
     text = question.shape[1] + 1
-    # Three layers read the question to choose and once more to answer; then three for every letter.
-    later = [counts[7 + 3 * t : 10 + 3 * t] for t in range(3)]
+    # The first layer has read the question to choose; three read it to answer; then three for every letter.
+    later = [counts[5 + 3 * t : 8 + 3 * t] for t in range(3)]
     for t, shown in enumerate(later):
         assert [each - text - t for each in shown] == [Schedule().left(n, 4)[t + 1] for n in layers]
     memory = remember_combined(model, images, density, question, cells)
@@ -327,7 +343,9 @@ def test_combined_with_nothing_reduced_is_a_plain_look(model, images):
         ("dirate", 12, {}, "unknown peer 'dirate': did you mean 'dyrate'"),
         ("tome", None, {}, "tome keeps 1 to 60 tokens of these images, got None"),
         ("tome", 12, {"shown": 3}, "tome has no option 'shown': it takes rounds"),
-        ("fastv", 12, {}, "the first of 3 layers is shown all 60 tokens, so the mean is above 20"),
+        ("fastv", 12, {}, "the first of 3 layers is shown all 60 tokens, so the mean is at least 20"),
+        ("fastv", 40, {"shown": 12}, "fastv takes a budget or shown, not both"),
+        ("sparsevlm", 40, {"shown": 1}, "sparsevlm takes a budget or shown, not both"),
         ("fastv", True, {}, "a budget of fastv is a number of tokens, 1 or more, or None, got True"),
         ("fastv", None, {"rounds": 2}, "fastv has no option 'rounds': it takes shown"),
         ("fastv", None, {"shown": 2.5}, "shown of fastv is a whole number"),

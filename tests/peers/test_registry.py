@@ -1,5 +1,7 @@
 """Names, options and budgets: what cannot be honoured is refused in one line."""
 
+import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ import torch
 
 from homunculus.errors import AllocatorError, BudgetError
 from homunculus.peers import Reduced, get_peer, kept, peers, register, registry
-from homunculus.peers.reading import all_peers
+from homunculus.peers.reading import all_peers, stage_of
 from tests.peers.made import made
 
 PAGE = Path(__file__).parents[2] / "docs" / "peers.md"
@@ -86,20 +88,29 @@ def test_a_question_is_needed_where_one_is_heard():
 
 
 def test_attention_is_needed_where_it_is_asked_for():
-    """Those that say they do not ask give the same without; those that ask refuse."""
-    seen = made()
-    nothing = torch.zeros(3, 0)
-    blind = seen._replace(attention=nothing, early=nothing)
-    asks = [name for name in peers() if get_peer(name).attention]
-    assert asks == ["hired", "prumerge+", "visionzip", "vscan"]
-    for name in peers():
-        if name in asks:
-            for partly in (blind, seen._replace(attention=nothing), seen._replace(early=nothing)):
-                with pytest.raises(AllocatorError, match="needs to know how much tokens are looked at"):
-                    get_peer(name)(partly, 10)
+    """What a peer says it asks for moves it, and without it refuses; what it does not ask for may be anything."""
+    seen, other = made(), made(seed=1)
+    asks = {name: tuple(get_peer(name).attention) for name in peers() if get_peer(name).attention}
+    both = ("late", "early")
+    assert asks == {"hired": both, "prumerge+": ("late",), "visionzip": ("late",), "vscan": both}
+    for name, (when, field) in product(peers(), (("late", "attention"), ("early", "early"))):
+        found = get_peer(name)(seen, 10)
+        without = seen._replace(**{field: torch.zeros(3, 0)})
+        moved = get_peer(name)(seen._replace(**{field: getattr(other, field)}), 10)
+        if when in asks.get(name, ()):
+            assert not torch.equal(found.index, moved.index)
+            with pytest.raises(AllocatorError, match=f"{re.escape(name)} needs to know how much tokens are looked at"):
+                get_peer(name)(without, 10)
         else:
-            ours, theirs = get_peer(name)(blind, 10), get_peer(name)(seen, 10)
-            assert all(torch.equal(one, two) for one, two in zip(ours, theirs, strict=True))
+            for same in (moved, get_peer(name)(without, 10)):
+                assert all(torch.equal(one, two) for one, two in zip(found, same, strict=True))
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("attention", ["late", ("later",), ("late", "both")])
+def test_attention_is_late_or_early(attention):
+    with pytest.raises(AllocatorError, match=r"attention of mine is some of \('late', 'early'\) or \(\), got"):
+        register("mine", "asks for what there is not", attention=attention)(lambda seen, budget: None)
 
 
 def test_tokens_that_do_not_fit():
@@ -116,13 +127,14 @@ def test_tokens_that_do_not_fit():
 
 @pytest.mark.usefixtures("registered")
 def test_anybody_can_add_one():
-    @register("last", "the last tokens", stage="somewhere", query=False)
+    @register("last", "the last tokens", query=False)
     def last(seen, budget, *, seed=0):
         count = seen.features.shape[1]
         return kept(seen, torch.arange(count - budget, count).expand(len(seen.features), -1))
 
     assert get_peer("last")(made(), 4).index.tolist() == [[44, 45, 46, 47]] * 3
-    assert get_peer("last").stage == "somewhere" and "last" in peers()
+    assert stage_of("last") == "features" and "last" in peers()
+    assert get_peer("last").attention == ("late", "early")  # unless it says what it asks for
     with pytest.raises(AllocatorError, match="a peer called 'last' exists already"):
         register("last", "again")(last)
 

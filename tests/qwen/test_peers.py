@@ -1,7 +1,5 @@
 """Published reducers at stage `post`: exact counts, own places, every level alike, and nothing that a batch changes."""
 
-import sys
-
 import pytest
 import torch
 
@@ -9,8 +7,9 @@ from homunculus.errors import AllocatorError, BudgetError, ImageError
 from homunculus.integrations import qwen_vl
 from homunculus.integrations.qwen_vl.reducing import as_allocation, reduce_levels
 from homunculus.integrations.qwen_vl.rope import places
-from homunculus.integrations.qwen_vl.watching import Looks, received, watched
+from homunculus.integrations.qwen_vl.watching import Looks, watched
 from homunculus.peers import Seen, get_peer, peers
+from homunculus.peers.tokens import BOTH
 from tests.qwen.tiny import (
     LEAF,
     generated,
@@ -117,81 +116,6 @@ def test_the_tower_learns_through_what_is_left(pair):
         assert model.model.visual.patch_embed.proj.weight.grad.abs().sum() > 0
 
 
-# --------------------------------------------------------------------------------------- what the tower tells
-
-
-def in_reading_order(values, columns, lines, side):
-    """Of one image, whose leaves the tower has window by window; by a loop over the windows."""
-    order = [
-        line * columns + column
-        for top in range(0, lines, side)
-        for left in range(0, columns, side)
-        for line in range(top, min(top + side, lines))
-        for column in range(left, min(left + side, columns))
-    ]
-    found = torch.empty_like(values)
-    for value, leaf in zip(values, order, strict=True):
-        found[leaf] = value
-    return found
-
-
-def test_attention_and_keys_are_those_of_the_tower(family, monkeypatch):
-    """Against the tables that eager attention makes, and what the layer that makes keys gives out."""
-    processor = make_processor(family)
-    model = make_model(processor, "eager")
-    visual, leaf = model.model.visual, LEAF[family]
-    grids = [(5, 3), (4, 7)]
-    inputs = inputs_for(processor, [picture(c * leaf, r * leaf, c) for c, r in grids], QUESTIONS[:2])
-    library = sys.modules[type(visual.blocks[0].attn).__module__]
-    stock, tables, made = library.eager_attention_forward, {}, {}
-
-    def noting(module, *args, **kwargs):
-        output, weights = stock(module, *args, **kwargs)
-        tables.setdefault(module, []).append(weights[0])
-        return output, weights
-
-    monkeypatch.setattr(library, "eager_attention_forward", noting)
-    early, late = (0, 3) if family == "qwen3" else (1, 3)  # the first and the last with full attention
-    hook = visual.blocks[late].attn.qkv.register_forward_hook(lambda module, args, output: made.update(qkv=output))
-    with torch.no_grad(), watched(visual, inputs["image_grid_thw"], [15, 28], attention=True) as seen:
-        visual(inputs["pixel_values"], inputs["image_grid_thw"])
-    hook.remove()
-    looks = seen.of_images([15, 28])
-    keys = made["qkv"][:, 32:64].split([60, 112])
-    for image, (columns, lines) in enumerate(grids):
-        side = 2 if family == "qwen2.5" else max(columns, lines)  # leaves to a window
-        for own, block in ((looks[image].early, early), (looks[image].late, late)):
-            table = tables[visual.blocks[block].attn][image]  # [heads, patches, patches]
-            wanted = in_reading_order(table.mean((0, 1)).view(-1, 4).sum(1), columns, lines, side)
-            assert torch.allclose(own, wanted, atol=1e-6) and own.sum() == pytest.approx(1)
-        wanted = in_reading_order(keys[image].view(-1, 4, 32).mean(1), columns, lines, side)
-        assert torch.allclose(looks[image].keys, wanted, atol=1e-6)
-
-
-def test_attention_is_the_same_in_parts_of_any_size(monkeypatch):
-    query, key = torch.randn(2, 50, 3, 8, generator=torch.Generator().manual_seed(0))
-    whole = received(query, key, 0.3)
-    monkeypatch.setattr("homunculus.integrations.qwen_vl.watching.ROWS", 7)
-    assert torch.allclose(received(query, key, 0.3), whole, atol=1e-6)
-
-
-def test_attention_is_not_paid_for_unless_a_peer_asks(pair, monkeypatch):
-    model, processor = pair
-    asked = []
-
-    def noting(*args):
-        asked.append(1)
-        return received(*args)
-
-    monkeypatch.setattr("homunculus.integrations.qwen_vl.watching.received", noting)
-    for name in ("tome", "hired"):
-        on_post(pair, 16, name)
-        logits_of(model, inputs_for(processor, [picture(256, 256)], ["what ?"]))
-        qwen_vl.unpatch(model)
-        assert len(asked) == (0 if name == "tome" else 2)
-    assert not any(block.attn._forward_pre_hooks for block in model.model.visual.blocks)
-
-
 # ------------------------------------------------------------------------------------- places and levels
 
 
@@ -212,7 +136,7 @@ def test_tokens_stay_at_their_own_places_and_text_goes_on_where_it_would(pair, f
     leaf = LEAF[family]
     stock = inputs_for(processor, [picture(8 * leaf, 5 * leaf)], ["what is written ?"])
     plain, levels = seen_positions(model, stock), stock_levels(model, stock)
-    with torch.no_grad(), watched(model.model.visual, stock["image_grid_thw"], [40], attention=True) as looks:
+    with torch.no_grad(), watched(model.model.visual, stock["image_grid_thw"], [40], attention=BOTH) as looks:
         model.model.visual(stock["pixel_values"], stock["image_grid_thw"])
     keys, late, early = (own[None] for own in looks.of_images([40])[0])
     seen = Seen(levels[0][0][None], torch.zeros(1, 40, 1), (8, 5), keys, late, early)

@@ -3,11 +3,12 @@
 Neither tower has a CLS token, so a leaf's attention is what all patches of its image give to its own, mean over heads.
 In Qwen2.5-VL most blocks attend within windows, where every window has the same to give: only blocks with full
 attention can tell leaves apart. The last of them is the late one, whose keys are used too; the first is the early one.
-A fused kernel does not tell its weights, so these two blocks' are computed once more, in a hook, a few rows at a time.
+A fused kernel does not tell its weights, so those of a block that somebody asks for are computed once more, in a hook,
+a few rows at a time.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from homunculus.peers.registry import full_precision
+from homunculus.peers.tokens import BOTH
 
 ROWS = 256  # of an attention table that are held at a time: whole, one of 16384 patches takes 16 GiB
 
@@ -38,18 +40,17 @@ class Watched:
     def of_images(self, leaves: Sequence[int]) -> list[Looks]:
         """The share of each image."""
         assert self.keys is not None  # the tower has run
-        keys = self.keys.split(list(leaves))
-        if not self.attention:
-            return [Looks(own, own.new_zeros(0), own.new_zeros(0)) for own in keys]
-        late, early = (self.attention[when].split(list(leaves)) for when in ("late", "early"))
+        keys, nothing = self.keys.split(list(leaves)), [self.keys.new_zeros(0)] * len(leaves)
+        late, early = (self.attention[when].split(list(leaves)) if when in self.attention else nothing for when in BOTH)
         return [Looks(*own) for own in zip(keys, late, early, strict=True)]
 
 
 @contextmanager
 def watched(
-    visual: Any, image_grid_thw: Int64[Tensor, "images 3"], leaves: Sequence[int], attention: bool
+    visual: Any, image_grid_thw: Int64[Tensor, "images 3"], leaves: Sequence[int], attention: Collection[str]
 ) -> Iterator[Watched]:
-    """While this lasts, the next run of the tower on these images is noted, its attention only if that is asked for."""
+    """While this lasts, the next run of the tower on these images is noted, its attention only in the blocks asked for:
+    the late one, the early one, both or neither."""
     found, part = Watched(), visual.spatial_merge_unit
     back = _reading_order(visual, image_grid_thw)
 
@@ -58,7 +59,7 @@ def watched(
         query, key, _ = module.qkv(hidden).unflatten(1, (3, module.num_heads, -1)).unbind(1)  # [patches, heads, d]
         if when == "late":  # keys not yet turned by their places, the mean of a leaf's patches
             found.keys = key.flatten(1).unflatten(0, (-1, part)).mean(1)[back]
-        if attention:
+        if when in attention:
             library = sys.modules[type(module).__module__]
             turned = library.apply_rotary_pos_emb_vision(query, key, *kwargs["position_embeddings"])
             queries, keys = (one.split([count * part for count in leaves]) for one in turned)
@@ -68,6 +69,8 @@ def watched(
     full = getattr(visual, "fullatt_block_indexes", range(len(visual.blocks)))
     hooks = []
     for when, block in (("early", min(full)), ("late", max(full))):
+        if when == "early" and when not in attention:
+            continue  # of the late one there are keys as well
         own = visual.blocks[block].attn
 
         def hook(module: Any, args: tuple, kwargs: dict[str, Any], when: str = when) -> None:
