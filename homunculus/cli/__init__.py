@@ -9,7 +9,7 @@ import typer
 
 from homunculus.cli import ask, bench, data, evaluate, gallery, gaze, look, report, train
 from homunculus.cli.arguments import parse_fixation
-from homunculus.cli.loading import load_methods
+from homunculus.cli.loading import blamed, load_methods
 from homunculus.errors import HomunculusError
 
 __all__ = ["app", "fail", "main", "parse_fixation"]
@@ -56,6 +56,8 @@ def main() -> None:
     except Exception as error:
         # Usage errors; typer has moved their class between releases, so they are known by how they print themselves.
         if not hasattr(error, "format_message"):
+            if said := blamed(error):
+                fail(said)
             raise
         context: Any = getattr(error, "ctx", None)
         path = command_path(context)

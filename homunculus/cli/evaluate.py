@@ -1,5 +1,6 @@
 """`homunculus eval`: methods on questions with known answers, one file of rows for all of them."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,7 +8,7 @@ import typer
 
 from homunculus.cli.arguments import named_device, words
 from homunculus.cli.output import progress
-from homunculus.errors import ModelError, OutputError
+from homunculus.errors import DataError, ModelError, OutputError
 
 STOPPED = "stopped before all was asked, give the command again to go on"
 
@@ -81,17 +82,17 @@ def evaluate(
 
     place = named_device(device)
     scope = Scope(
-        words(families),
+        named("--families", families),
         split,
         questions,
         few,
         budget,
         parse_size(size),
         dtype=dtype or ("bfloat16" if place.type == "cuda" else "float32"),
-        methods=words(methods) if methods else None,
+        methods=None if methods is None else named("--methods", methods),
         relevance=relevance,
     )
-    plans, part = without_repeats(plans_of(words(suite), scope)), share()
+    plans, part = without_repeats(plans_of(named("--suite", suite), scope)), share()
     tuning = None
     if graphs and place.type != "cuda":
         raise ModelError(f"steps are recorded on a CUDA device, not on {place}: leave out --graphs")
@@ -119,7 +120,7 @@ def evaluate(
     with progress(total, suite) as advance:
         how: dict[str, Any] = {"workers": workers, "until": until, "tick": lambda plan, questions: advance(questions)}
         if tuning is not None:
-            done = run_tuned(model, plans, kept, tuning, say=lambda line: print(line, flush=True), **how)
+            done = run_tuned(model, plans, kept, tuning, say=partial(print, flush=True), **how)
         else:
             done = run(model, plans, kept, part=part, **how)
     if part[0] > 0 or tuning is not None:  # the first process tells; a reader's tuning changes no time
@@ -128,8 +129,20 @@ def evaluate(
     if done and cost and part[1] == 1:  # beside others everything takes longer
         with progress(len(plans), "timing") as advance:
             seconds = cost_seconds if cost_seconds is not None else (5.0 if place.type == "cuda" else 1.0)
-            done = add_costs(model, plans, kept, until=until, tick=advance, seconds=seconds, graphs=graphs)
+            how = {"until": until, "tick": advance, "say": partial(print, flush=True)}
+            done = add_costs(model, plans, kept, seconds=seconds, graphs=graphs, **how)
     Console(width=120).print(table(kept, plans, weights_key(model)), highlight=False)
     print(time_taken(kept, plans, weights_key(model)))
     untimed = "; give the command without torchrun to time methods" if done and cost and part[1] > 1 else ""
     print(f"{out}: {'all is asked' if done else STOPPED}{untimed}")
+
+
+def named(option: str, text: str) -> tuple[str, ...]:
+    """What an option names, parted by commas; something at least.
+
+    >>> named("--methods", "topk, peers/tome")
+    ('topk', 'peers/tome')
+    """
+    if not words(text):
+        raise DataError(f"{option} {text!r} names nothing: give a name, or several with commas, or leave it out")
+    return words(text)

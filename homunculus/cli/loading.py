@@ -27,8 +27,24 @@ def load_methods(files: Iterable[Path]) -> None:
         except HomunculusError:
             raise
         except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
+            lines = [frame.lineno for frame in frames_in([file], error)]
             line = lines[-1] if lines else getattr(error, "lineno", None)
             where = str(file) if line is None else f"{file}, line {line}"
-            raise AllocatorError(f"{where}: {type(error).__name__}: {error}: mend it, or leave out --load") from error
+            raise AllocatorError(told(where, error)) from error
+
+
+def blamed(error: Exception) -> str | None:
+    """What went wrong in a method of a loaded file, and where; None if none had a part in it."""
+    files = [Path(module.__file__ or "") for name, module in sys.modules.items() if name.startswith("loaded.")]
+    frames = frames_in(files, error)
+    return told(f"{frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name}", error) if frames else None
+
+
+def frames_in(files: Iterable[Path], error: Exception) -> list[traceback.FrameSummary]:
+    """The lines of files that led to an error, the last of them last."""
+    places = {file.resolve() for file in files}
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() in places]
+
+
+def told(where: str, error: Exception) -> str:
+    return f"{where}: {type(error).__name__}: {error}: mend it, or leave out --load"

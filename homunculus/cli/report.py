@@ -52,6 +52,8 @@ def report(
     if markdown is not None:
         write_whole(markdown, to_markdown(blocks).encode())
     print(f"{out}" + (f" and {markdown}" if markdown else ""))
+    if text := sheet.left_out():
+        print(f"left out: {text}")
 
 
 def example_blocks(arm: Any, weights: Path | None) -> list[Any]:

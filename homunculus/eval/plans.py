@@ -21,6 +21,7 @@ from homunculus.eval.relevances import KEPT_CELLS, LEAF, check_relevance
 from homunculus.geometry import Size
 from homunculus.model.vlm import CompactVLM
 from homunculus.peers.reading import ALL_LEAVES, all_peers, stage_of
+from homunculus.peers.registry import get_peer, peers
 
 DTYPES = ("float32", "bfloat16")
 PEERS, WHOLE = "peers/", "whole"
@@ -167,8 +168,22 @@ def reader_of(method: str) -> str:
     >>> reader_of("topk"), reader_of("peers/tome"), reader_of("peers/dyrate"), reader_of("peers/whole")
     ('topk', 'peers/tome', 'whole', 'whole')
     """
-    whole = method.startswith(PEERS) and stage_of(method.removeprefix(PEERS)) in ("none", "decoding")
+    peer = method.removeprefix(PEERS)  # one that is not loaded here is somebody's own, and acts on features
+    whole = method != peer and peer in all_peers() and stage_of(peer) in ("none", "decoding")
     return WHOLE if whole else method
+
+
+def is_built_in(method: str) -> bool:
+    """Whether a method comes with the package: what others have registered, or have rows of, is their own.
+
+    >>> [is_built_in(name) for name in ("topk", "whole", "peers/tome", "peers/fastv", "mine", "peers/loudest")]
+    [True, True, True, True, False, False]
+    """
+    name = method.removeprefix(PEERS)
+    if method == WHOLE or (method != name and name in all_peers() and name not in peers()):
+        return True
+    known, get = (allocators(), get_allocator) if method == name else (peers(), get_peer)
+    return name in known and get(name).function.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def method_names() -> list[str]:

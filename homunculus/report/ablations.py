@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from homunculus.eval.plans import TRUTH
 from homunculus.report.blocks import Block, Heading, Table, Text
-from homunculus.report.numbers import Found, number, percent, points
+from homunculus.report.numbers import Found, counted, number, percent, points
 from homunculus.report.sheet import ARMS, WHOLE, Arm, Way, said
 from homunculus.report.tables import KEPT, asked_families, ranked
 
@@ -24,6 +24,8 @@ TITLES = {
     "looks": "Looking again",
     "told": "What reducers begin with: leaves that are told what is relevant, or not",
     "rounds": "In how many rounds tokens are merged",
+    "logarithm": "What relevance means to a determinant: a density, or its logarithm",
+    "grid_first": "What has its place first: tokens that stand out, or a grid",
     "size": "Size of the image",
     "foveal_share": "How many of the cells are the finest",
     "fixation_share": "What the tree follows: 0 relevance alone, 1 distance from the gaze alone",
@@ -83,7 +85,7 @@ def long_table(arm: Arm, ways: Sequence[Way]) -> Table:
             own = changed(arm, way, families)
             each = _line(changed(arm, way, [family]) for family in families)
             lines.append([f"`{name}`", value_of(way, arm), *each, *_all(own, usual)])
-    return Table(["method", "changed", *families, "all", "tokens", "change, points"], lines)
+    return Table(["method", "changed", *families, "all", "tokens", "questions", "change, points"], lines)
 
 
 def _line(found: Iterable[Found]) -> list[str]:
@@ -91,7 +93,10 @@ def _line(found: Iterable[Found]) -> list[str]:
 
 
 def _all(own: Found, usual: Found | None = None) -> list[str]:
-    return [percent(own.exact), number(own.average("tokens"), 0), points(own.against(usual)) if usual else points(None)]
+    """The change is of the questions that both have; where these are not all, it says how many."""
+    pair = own.against(usual) if usual else None
+    of = f" ({counted(pair)})" if pair and pair.questions < len(own.rows) else ""
+    return [percent(own.exact), number(own.average("tokens"), 0), str(len(own.rows)), points(pair) + of]
 
 
 def _order(way: Way) -> tuple:

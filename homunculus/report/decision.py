@@ -11,17 +11,20 @@ where they leave room:
                             budget that was asked in any arm; one that was timed and is not fast enough needs no answers
     more than 1 point       over all families together
     everything within 2     no allocator beats the better of topk and stratified by more, over all families; everything
-                            is every allocator that was asked in any arm
-    the best peer           of all peers that were asked in any arm
+                            is every allocator of the package that was asked in any arm: a method of somebody's own
+                            stands in the tables, and decides nothing
+    the best peer           of all peers of the package that were asked in any arm
     all families together   the mean of the three: each counts equally, however many questions it was asked
 
 A decision on methods that were not tuned for, or on fewer than `FEWEST` questions of a family, is provisional.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from homunculus.eval.statistics import holm
+from homunculus.eval.plans import is_built_in
+from homunculus.eval.signs import holm
 from homunculus.eval.suites import DECIDE
 from homunculus.report.numbers import Found, Paired, chance, counted, number, points, signed
 from homunculus.report.sheet import BUDGET, THREE, Arm, Sheet
@@ -203,7 +206,7 @@ def _up_to_main(arm: Arm) -> list[int]:
 
 
 def _tier_3_at(arm: Arm, tokens: int) -> Claim:
-    absent = tuple(f"`{name}`" for name in arm.expected(Arm.peers) if name not in arm.peers())
+    absent = tuple(f"`{name}`" for name in filter(is_built_in, arm.expected(Arm.peers)) if name not in arm.peers())
     claims = [Claim(None, (), absent)] if absent else []
     for family, least in zip(THREE, (7, 5, 5), strict=True):
         ours = arm.find(OURS, [family], budget=tokens)
@@ -215,9 +218,11 @@ def _tier_3_at(arm: Arm, tokens: int) -> Claim:
 
 
 def best_peer(arm: Arm, family: str) -> Found | None:
-    """The published method with the most exact answers on a family."""
-    found = [one for name in arm.peers() if (one := arm.find(name, [family]))]
-    return max(found, key=lambda one: one.average("exact") or 0.0) if found else None
+    """The published method that leaves us the least lead on a family, on the questions both were asked."""
+    ours = arm.find(OURS, [family])
+    found = [one for name in filter(is_built_in, arm.peers()) if (one := arm.find(name, [family]))]
+    leads = {one: pair.difference for one in found if ours and (pair := ours.against(one)) is not None}
+    return min(found, key=lambda one: leads.get(one, math.inf), default=None)
 
 
 def multi_scale_fails(arm: Arm) -> Claim:
@@ -240,7 +245,7 @@ def simplest_wins(arm: Arm) -> Claim:
     simple = simplest(arm)
     if simple is None:
         return Claim(None, (), tuple(arm.find(name).label for name in SIMPLEST if not arm.find(name)))
-    names = dict.fromkeys([*arm.expected(Arm.allocators), *DECIDE])
+    names = dict.fromkeys([*filter(is_built_in, arm.expected(Arm.allocators)), *DECIDE])
     others = [arm.find(name) for name in names if name not in SIMPLEST]
     rivals = [one for one in others if one]
     p_values = corrected(arm, base=simple.method)

@@ -9,15 +9,15 @@ within each. Where a family has a single image there is no interval, and nothing
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from homunculus.data import FAMILIES
 from homunculus.errors import DataError
-from homunculus.eval.statistics import RESAMPLES, Interval, compare, interval, ratio
+from homunculus.eval.statistics import Interval, compare, interval, proportion, ratio
 
 Row = dict[str, Any]
 
-SKETCH = 2000  # draws for an interval that decides nothing
 MARGIN = 1.0  # points: what surely loses less than this is as good
 NONE = "–"  # where there is no number
 
@@ -34,9 +34,14 @@ class Paired(NamedTuple):
     questions: int
 
     @property
+    def sign(self) -> int:
+        """1 or -1 where the interval excludes 0, else 0."""
+        return (self.low > 0) - (self.high < 0)
+
+    @property
     def counts(self) -> bool:
         """Whether the interval excludes 0."""
-        return self.low > 0 or self.high < 0
+        return self.sign != 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +64,7 @@ class Found:
     @cached_property
     def exact(self) -> Interval | None:
         """Exact answers in percent."""
-        return mean_of(list(self.rows.values()), "exact", 100.0)
+        return mean_of(list(self.rows.values()), "exact", 100.0, proportion)
 
     def average(self, measure: str) -> float | None:
         """The mean of a measure where it is known: of families that count equally."""
@@ -71,12 +76,21 @@ class Found:
             self._against[other] = paired(self.rows, other.rows)
         return self._against[other]
 
-    def share_of(self, other: "Found", resamples: int = SKETCH) -> Interval | None:
+    def share_of(self, other: "Found") -> Interval | None:
         """How much of the other's exact answers this one has, in percent; None where that cannot be told."""
-        asked = "share", other, resamples
+        asked = "share", other
         if asked not in self._against:
-            self._against[asked] = share(self.rows, other.rows, resamples)
+            self._against[asked] = share(self.rows, other.rows)
         return self._against[asked]
+
+    @cached_property
+    def apart(self) -> "dict[str, Found]":
+        """Each family by itself, ours first."""
+        families: dict[str, dict[str, Row]] = {name: {} for name in FAMILIES}
+        for key, row in self.rows.items():
+            families.setdefault(family_of(row["image"]), {})[key] = row
+        families = {name: rows for name, rows in families.items() if rows}
+        return {name: Found(self.method, self.name, name, rows) for name, rows in families.items()}
 
     def where(self, what: str, test: Callable[[Row], bool]) -> "Found":
         """Those of the questions that pass a test."""
@@ -84,6 +98,7 @@ class Found:
         return Found(self.method, self.name, f"{self.on}, {what}", rows)
 
 
+@lru_cache(maxsize=1 << 16)
 def family_of(image: str) -> str:
     """Whose image it is.
 
@@ -120,7 +135,9 @@ def average_of(rows: Iterable[Row], measure: str) -> float | None:
     return sum(sum(own) / len(own) for own in known.values()) / len(known) if known else None
 
 
-def mean_of(rows: Sequence[Row], measure: str, scale: float = 1.0, resamples: int = SKETCH) -> Interval | None:
+def mean_of(
+    rows: Sequence[Row], measure: str, scale: float = 1.0, around: Callable[..., Interval] = interval
+) -> Interval | None:
     """A mean with its interval; None where fewer than two images of a family know the measure.
 
     >>> mean_of([{"exact": 1.0, "image": "a"}, {"exact": 0.0, "image": "b"}], "exact", 100.0).mean
@@ -131,11 +148,10 @@ def mean_of(rows: Sequence[Row], measure: str, scale: float = 1.0, resamples: in
     if families is None:
         return None
     values, images = zip(*known, strict=True)
-    around = interval(values, images, strata=families, resamples=resamples)
-    return Interval(*(scale * value for value in around))
+    return Interval(*(scale * value for value in around(values, images, strata=families)))
 
 
-def paired(first: dict[str, Row], second: dict[str, Row], resamples: int = RESAMPLES) -> Paired | None:
+def paired(first: dict[str, Row], second: dict[str, Row]) -> Paired | None:
     """Exact answers of one minus those of the other, in points, on the questions both were asked.
 
     >>> rows = {key: {"exact": 1.0, "image": key} for key in "abcd"}
@@ -146,13 +162,20 @@ def paired(first: dict[str, Row], second: dict[str, Row], resamples: int = RESAM
     families = families_of(images)
     if families is None:
         return None
-    found = compare(a, b, images, strata=families, resamples=resamples)
+    found = compare(a, b, images, strata=families)
     difference, low, high = (100 * value for value in found[:3])
     means = [average_of((own[key] for key in keys), "exact") or 0.0 for own in (first, second)]
     return Paired(difference, low, high, found.p, 100 * means[0], 100 * means[1], len(keys))
 
 
-def share(first: dict[str, Row], second: dict[str, Row], resamples: int = RESAMPLES) -> Interval | None:
+def disagreeing(first: Found, second: Found) -> list[tuple[str, Paired]]:
+    """The difference on each family, where these do not all say the same: a mean of them hides that."""
+    both = [name for name in first.apart if name in second.apart]
+    known = [(name, pair) for name in both if (pair := first.apart[name].against(second.apart[name])) is not None]
+    return known if len({pair.sign for _, pair in known}) > 1 else []
+
+
+def share(first: dict[str, Row], second: dict[str, Row]) -> Interval | None:
     """Exact answers of one over those of the other, in percent, on the questions both were asked: the same images are
     drawn for both. Of several families together it is the ratio of their means.
 
@@ -165,7 +188,7 @@ def share(first: dict[str, Row], second: dict[str, Row], resamples: int = RESAMP
     if families is None:
         return None
     try:
-        return Interval(*(100 * value for value in ratio(a, b, images, strata=families, resamples=resamples)))
+        return Interval(*(100 * value for value in ratio(a, b, images, strata=families)))
     except DataError:  # the other has too few right, or none
         return None
 
@@ -173,7 +196,8 @@ def share(first: dict[str, Row], second: dict[str, Row], resamples: int = RESAMP
 def _both(first: dict[str, Row], second: dict[str, Row]) -> tuple[list[str], list[str], list[float], list[float]]:
     """Keys that both have, their images, and whether each is exact. An image of another size may be another image,
     and its questions others under the same keys: those are no pairs."""
-    keys = [key for key, row in first.items() if key in second and row.get("question") == second[key].get("question")]
+    asked = [(key, row, second[key]) for key, row in first.items() if key in second]
+    keys = [key for key, a, b in asked if all(a.get(what) == b.get(what) for what in ("question", "answers"))]
     a, b = ([own[key]["exact"] for key in keys] for own in (first, second))
     return keys, [first[key]["image"] for key in keys], a, b
 
@@ -212,15 +236,28 @@ def counted(pair: Paired) -> str:
 
 
 def points(pair: Paired | None) -> str:
+    """A bound that rounds to 0 although the interval excludes 0 has more digits.
+
+    >>> points(Paired(2.0, 0.5, 4.5, 0.1, 52.0, 50.0, 100)), points(Paired(0.4, 0.02, 0.8, 0.05, 52.0, 50.0, 100))
+    ('+2.0 [+0.5, +4.5]', '+0.4 [+0.02, +0.8]')
     """
-    >>> points(Paired(2.0, 0.5, 4.5, 0.1, 52.0, 50.0, 100))
-    '+2.0 [+0.5, +4.5]'
+    if pair is None:
+        return NONE
+    low, high = (signed(value, _digits(value) if pair.counts else 1) for value in (pair.low, pair.high))
+    return f"{signed(pair.difference)} [{low}, {high}]"
+
+
+def _digits(value: float, most: int = 3) -> int:
+    """How many digits tell a number from 0.
+
+    >>> _digits(0.3), _digits(0.04), _digits(-0.00001)
+    (1, 2, 3)
     """
-    return NONE if pair is None else f"{signed(pair.difference)} [{signed(pair.low)}, {signed(pair.high)}]"
+    return next((digits for digits in range(1, most) if round(value, digits) != 0), most)
 
 
 def chance(p: float | None) -> str:
-    """A p-value; 10 000 draws tell nothing finer than the last of these.
+    """A p-value.
 
     >>> chance(0.0321), chance(0.00009), chance(None) == NONE
     ('0.032', '< 0.001', True)

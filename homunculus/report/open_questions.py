@@ -6,15 +6,16 @@ from typing import Any, NamedTuple
 from homunculus.allocation.levels import SPLIT
 from homunculus.data import REGIONS
 from homunculus.eval.relevances import KEPT_CELLS
-from homunculus.eval.statistics import holm
+from homunculus.eval.signs import holm
 from homunculus.eval.suites import LEARNED_SPLIT, THRICE
 from homunculus.report.decision import BASE, ENOUGH, OURS
-from homunculus.report.numbers import MARGIN, NONE, Found, Paired, listed, number, percent, points
+from homunculus.report.numbers import MARGIN, NONE, Found, Paired, disagreeing, listed, number, percent, points
 from homunculus.report.predictions import region
-from homunculus.report.sheet import THREE, WHOLE, Arm, said, told
+from homunculus.report.sheet import SHORT, THREE, WHOLE, Arm, said, told
 from homunculus.report.tables import is_followup, retained
 
 NOT_MEASURED = "not measured"
+MOST = 1 << 30  # tokens
 
 
 class Answered(NamedTuple):
@@ -38,6 +39,8 @@ def compared(question: str, first: Found, second: Found, better: str, worse: str
     sentence = (
         f"{verdict(pair, better, worse, same)}: {points(pair)} points ({pair.first:.1f} against {pair.second:.1f} %)."
     )
+    if each := disagreeing(first, second):
+        sentence += f" By family: {listed([f'{family} {points(own)}' for family, own in each])}."
     return Answered(question, sentence, shown(first, second, pair))
 
 
@@ -138,21 +141,31 @@ def full(arm: Arm) -> Answered:
 
 
 def right_budget(arm: Arm) -> Answered:
-    """Whether fewer surely lose less than a point, and whether more are surely better; on the same questions. An arm
-    that was asked at fewer only, or at more only, does not say."""
-    question, usual = "Is 273 right?", arm.find(OURS)
-    pairs = {tokens: arm.find(OURS, budget=tokens).against(usual) for tokens in arm.budgets(OURS) if usual}
-    known = {tokens: pair for tokens, pair in pairs.items() if pair is not None and tokens != arm.sheet.budget}
-    if not known or not min(known) < arm.sheet.budget < max(known):
+    """Whether fewer surely lose less than a point, and whether more are surely better; on the same questions. What this
+    arm was not asked, fewer or more, another may have been."""
+    question, usual = "Is 273 right?", arm.sheet.budget
+    arms = [arm, *(other for other in arm.sheet.arms if other.name != arm.name)]
+    fewer = next(((one, found) for one in arms if (found := _against_usual(one, range(usual)))), None)
+    more = next(((one, found) for one in arms if (found := _against_usual(one, range(usual + 1, MOST)))), None)
+    if fewer is None or more is None:
         return Answered(question, NOT_MEASURED)
-    enough = [tokens for tokens, pair in known.items() if tokens < arm.sheet.budget and pair.low > -MARGIN]
-    better = [tokens for tokens, pair in known.items() if tokens > arm.sheet.budget and pair.low > 0]
+    enough = [tokens for tokens, pair in fewer[1].items() if pair.low > -MARGIN]
+    better = [tokens for tokens, pair in more[1].items() if pair.low > 0]
     words = [f"{min(enough)} lose less than a point"] if enough else []
-    words += [f"{max(better, key=lambda tokens: known[tokens].difference)} are better"] if better else []
-    curve = listed([f"{tokens} {points(pair)}" for tokens, pair in known.items()])
-    sentence = f"{listed(words).capitalize() if words else 'Yes'}: against {arm.sheet.budget}, {curve} points."
-    budgets = listed([str(tokens) for tokens in sorted({*known, arm.sheet.budget})])
+    words += [f"{max(better, key=lambda tokens: more[1][tokens].difference)} are better"] if better else []
+    curves = [listed([f"{tokens} {points(pair)}" for tokens, pair in own.items()]) for _, own in (fewer, more)]
+    if fewer[0] != more[0]:
+        curves = [f"{SHORT[one.name]} {curve}" for (one, _), curve in zip((fewer, more), curves, strict=True)]
+    sentence = f"{listed(words).capitalize() if words else 'Yes'}: against {usual}, {'; '.join(curves)} points."
+    budgets = listed([str(tokens) for tokens in (*fewer[1], usual, *more[1])])
     return Answered(question, sentence, f"`{OURS}`, all families, budgets {budgets}")
+
+
+def _against_usual(arm: Arm, budgets: range) -> dict[int, Paired]:
+    """Our allocator with these budgets against the main one, where both were asked."""
+    usual = arm.find(OURS)
+    pairs = {tokens: arm.find(OURS, budget=tokens).against(usual) for tokens in arm.budgets(OURS) if tokens in budgets}
+    return {tokens: pair for tokens, pair in pairs.items() if pair is not None}
 
 
 def boundaries(arm: Arm) -> Answered:
@@ -211,8 +224,9 @@ def looks(arm: Arm) -> Answered:
     losses = [pair.high < 0 for pair in (first, second)]
     word = "Three" if any(gains) and not any(losses) else "One" if not any(gains) else "It depends"
     sentence = (
-        f"{word}: one tree over three places instead of one {points(first)} points at {budget} tokens; three looks "
-        f"side by side instead of one of {3 * budget} tokens {points(second)}."
+        f"{word}: one tree over three places instead of one {points(first)} points at {budget} tokens in the end, "
+        f"{number(tree.average('tokens'), 0)} in all; three looks side by side instead of one of {3 * budget} tokens "
+        f"{points(second)}."
     )
     return Answered(question, sentence, shown(tree, one, first))
 

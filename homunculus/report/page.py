@@ -1,22 +1,23 @@
 """The page: what was decided first, then why, then everything it rests on."""
 
 import html
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from homunculus import __version__
 from homunculus.allocation import DEFAULT
-from homunculus.eval.statistics import RESAMPLES
+from homunculus.eval.clusters import RESAMPLES
 from homunculus.report.ablations import ablation_sections, forgiving, spoilt_rates
 from homunculus.report.blocks import Block, Box, Drawing, Folded, Heading, Table, Text, marked, to_html
 from homunculus.report.charts import against_budget, against_cost, against_hits, differences
 from homunculus.report.decision import BASE, ENOUGH, Claim, Decision, decide
 from homunculus.report.heat import FEWEST, PARTS, heat_maps
 from homunculus.report.legible import legibility_sections
-from homunculus.report.numbers import NONE, SKETCH, Row, listed, number
+from homunculus.report.numbers import NONE, Row, listed, number
 from homunculus.report.open_questions import NOT_MEASURED, open_questions
 from homunculus.report.predictions import KEPT, LARGE, OUTCOMES, SURE, Prediction, outcomes
-from homunculus.report.sheet import ARMS, BUDGET, SHORT, Arm, Sheet
+from homunculus.report.sheet import ARMS, BUDGET, PEERS, SHORT, WHOLE, Arm, Sheet
 from homunculus.report.style import CSS, FRAME, SCRIPT
 from homunculus.report.tables import MARK, asked_families, budgets_table, cost_table, method_sections, other_sections
 from homunculus.report.trained import training_sections
@@ -80,7 +81,7 @@ def to_page(blocks: Sequence[Block]) -> str:
 
 
 def _lead(sheet: Sheet) -> str:
-    methods = {way.method for way in sheet.ways}
+    methods = {way.method for way in sheet.ways} - {PEERS + WHOLE}  # which is `whole`
     questions = {key for rows in sheet.ways.values() for key in rows}
     return (
         f"{len(methods)} methods, {_grouped(len(questions))} questions on {listed(sheet.families)}, "
@@ -164,8 +165,9 @@ def _predictions(arms: Sequence[Arm]) -> list[Block]:
         "open otherwise; told from it are those it beats by a paired difference whose interval excludes 0 and whose "
         f"p-value, after Holm, is below {ENOUGH:g}. **P9**: an image is large if its longer side has at least {LARGE} "
         f"pixels, and ambiguous if `{BASE}` is less than {100 * SURE:.0f} % sure of its answer; a second look is one "
-        "tree over three places, with as many tokens as one look. **P8** holds if the whole interval is above a loss "
-        "of one point, does not hold if all of it is below 0, and is open otherwise."
+        "tree over three places, which in the end has as many tokens as one look. **P8** holds if the whole interval "
+        "of the families together is above a loss of one point, does not hold if all of it is below 0, and is open "
+        "otherwise; families that do not say the same are shown."
     )
     return [
         Heading("Predictions"),
@@ -197,11 +199,12 @@ def _methods(sheet: Sheet, arm: Arm) -> list[Block]:
     keys = (
         f"{MARK} decides: these three comparisons were fixed beforehand (docs/predictions.md), and their p-value "
         "counts as it is. All other methods are exploratory and count by **p, after Holm**; `whole` is the ceiling, no "
-        "rival. **all**: the mean of the families, which count equally. **retained**: share of full-resolution "
-        "accuracy, on the same questions and the same drawn images; **covered**: pixels inside some cell; **fine**: "
-        "inside a cell of level 1 or less; **overlap**: of what is shown finely for two questions on one image, how "
-        "much is the same; **hit**: relevance peaks in the true region; **cell**: the cell that scores highest lies in "
-        "it. Click on a head to sort."
+        f"rival. Methods are in the order of their lead over `{BASE}` on the questions both were asked. **all**: the "
+        "mean of the families, which count equally. **retained**: share of full-resolution accuracy, on the same "
+        "questions and the same drawn images; **covered**: pixels inside some cell; **fine**: inside a cell of level 1 "
+        "or less; **overlap**: of what is shown finely for two questions on one image, how much is the same; **hit**: "
+        "relevance peaks in the true region; **cell**: the cell that scores highest lies in it. Click on a head to "
+        "sort."
     )
     return [*blocks, *method_sections(sheet), Text(keys, "note")]
 
@@ -256,7 +259,6 @@ def _measured(sheet: Sheet, command: str) -> list[Block]:
     torches = dict.fromkeys(line["torch"] for line in measured if line.get("torch"))
     dates = sorted({line["date"] for line in measured if line.get("date")})
     tuned = sum((model.get("tuned") or {}).get("seconds") or 0.0 for model in sheet.models.values())
-    answering, timed = (sum(line[what] for line in sheet.spent) for what in ("seconds", "questions"))
     once = ". Each method was tuned once: how much another run would differ is not in them" if tuned else ""
     recorded = ", the steps of writing recorded as CUDA graphs" if sheet.graphs else ""
     lines = [
@@ -268,21 +270,29 @@ def _measured(sheet: Sheet, command: str) -> list[Block]:
         ["versions", f"homunculus {__version__}" + (f", torch {listed(list(torches))}" if torches else "")],
         ["dates", " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else NONE],
         ["time of tuning", f"{tuned / 60:.1f} min"],
-        [
-            "time of answering",
-            f"{answering / 60:.1f} min for {_grouped(timed)} answers, without drawing" if timed else "not measured",
-        ],
+        ["time of answering", _time_of_answering(sheet.spent)],
         ["families together", EQUALLY],
         [
             "intervals",
-            f"bootstrap over images (BCa), all questions of an image together; {RESAMPLES} draws for differences and "
-            f"P5, {SKETCH} for means and shares{once}",
+            f"bootstrap over images (BCa), all questions of an image together; {RESAMPLES} draws{once}",
         ],
     ]
-    if sheet.elsewhere:
-        text = "of weights tuned for another method, from another model or for another amount, or in another precision"
-        lines.append(["left out", f"{_grouped(sheet.elsewhere)} answers, {text}"])
+    if text := sheet.left_out():
+        lines.append(["left out", text])
     return [Heading("How it was measured"), Table(["what", "how"], lines, prose=True)]
+
+
+def _time_of_answering(spent: Sequence[Row]) -> str:
+    """By device: an hour of one is not an hour of another."""
+    by_device: dict[str, list[Row]] = defaultdict(list)
+    for line in spent:
+        by_device[line.get("device") or "a device that was not noted"].append(line)
+    told = [
+        f"{sum(line['seconds'] for line in own) / 60:.1f} min on {device} for "
+        f"{_grouped(sum(line['questions'] for line in own))} answers"
+        for device, own in by_device.items()
+    ]
+    return f"{listed(told)}, without drawing" if told else NOT_MEASURED
 
 
 def _grouped(count: int) -> str:

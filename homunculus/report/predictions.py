@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from homunculus.data import REGIONS
-from homunculus.eval.statistics import RESAMPLES, holm
+from homunculus.eval.signs import holm
 from homunculus.eval.suites import THRICE
 from homunculus.relevance.maps import SOURCES
 from homunculus.report.decision import BASE, ENOUGH, OURS, Claim, all_of, any_of, at_main_budget, beats, not_
-from homunculus.report.numbers import MARGIN, Found, listed, percent, points, signed
+from homunculus.report.numbers import MARGIN, Found, disagreeing, listed, percent, points, signed
 from homunculus.report.sheet import THREE, WHOLE, Arm
 
 OUTCOMES = {True: "held", False: "did not hold", None: "cannot be told"}
@@ -62,7 +62,8 @@ def as_good(first: Found, second: Found) -> Claim:
     if pair is None:
         return lacking(first, second)
     holds = True if pair.low > -MARGIN else False if pair.high < 0 else None
-    return Claim(holds, (f"{first.on}: {first.name} − {second.name} = {points(pair)}",))
+    told = [(first.on, pair), *disagreeing(first, second)]
+    return Claim(holds, tuple(f"{on}: {first.name} − {second.name} = {points(own)}" for on, own in told))
 
 
 def region(found: Found, name: str) -> Found:
@@ -111,7 +112,7 @@ def p5(arm: Arm) -> Claim:
 def keeps(own: Found, whole: Found, least: float) -> Claim:
     """At least so many percent of what the other has right."""
     pair = own.against(whole) if own and whole else None
-    share = own.share_of(whole, RESAMPLES) if pair else None
+    share = own.share_of(whole) if pair else None
     if pair is None or share is None:
         return lacking(own, whole)
     holds = True if share.low >= least else False if share.high < least else None

@@ -24,7 +24,7 @@ from homunculus.data import FAMILIES
 from homunculus.errors import DataError
 from homunculus.eval.plans import one_name, reader_of
 from homunculus.model.looking import SURE
-from homunculus.report.numbers import Found, Row
+from homunculus.report.numbers import Found, Row, listed
 
 BUDGET = 273
 WHOLE = "whole"
@@ -98,11 +98,12 @@ class Sheet:
             for mark, own in one.rows.items():
                 rows[mark] |= own
         self.ways: dict[Way, dict[str, Row]] = {}
-        self.elsewhere = 0  # answers of weights tuned for another method, from another model, otherwise, or less exact
+        self.elsewhere: Counter[str] = Counter()  # answers that are left out, by why
         for mark, about in settings.items():
             arm = arm_of(about["method"], self.models.get(about["weights"], {}).get("tuned"))
-            self.elsewhere += len(rows[mark]) if arm is None else 0
-            if arm is not None and rows[mark]:
+            if arm is None:
+                self.elsewhere["of weights tuned for another method"] += len(rows[mark])
+            elif rows[mark]:
                 self.ways.setdefault(_way(arm, about), {}).update(rows[mark])
         self._drop_other_models()
         if not self.ways:
@@ -112,18 +113,31 @@ class Sheet:
         self.budget = BUDGET if any(way.budget == BUDGET for way in self.ways) else self._most("budget")
         self.size, self.dtype = self._most("size"), self._most("dtype")
         for arm in ARMS:
-            self._keep(arm, lambda way: way.dtype, self.dtype)
+            self._keep(arm, lambda way: way.dtype, self.dtype, f"not in {self.dtype}, as most are: ask with --dtype")
+        self._drop_other_costs()
         self.device, self.measured_in, self.graphs = self._machine()
         self._found: dict[Any, Found] = {}
 
     def _drop_other_models(self) -> None:
         """Zero-shot is one model for all methods. Readers were tuned from it, where there is one, and equally much."""
         shared = self._elected("zero-shot", lambda way: way.weights)
-        self._keep("zero-shot", lambda way: way.weights, shared)
+        other = "of another model than most"
+        self._keep("zero-shot", lambda way: way.weights, shared, other)
         for arm in ("tuned", "seconds"):
             if shared is not None:
-                self._keep(arm, lambda way: self._tuning(way)[0], shared)
-            self._keep(arm, self._tuning, self._elected(arm, self._tuning))
+                self._keep(arm, lambda way: self._tuning(way)[0], shared, other)
+            elected = self._elected(arm, self._tuning)
+            self._keep(arm, self._tuning, elected, "of readers tuned otherwise than most")
+
+    def _drop_other_costs(self) -> None:
+        """What was timed is of the same models, or of readers tuned from them."""
+        there = {way.weights for way in self.ways}
+        there |= {base for weights in there if (base := self.models.get(weights, {}).get("base"))}
+
+        def belongs(weights: str) -> bool:
+            return weights in there or self.models.get(weights, {}).get("base") in there
+
+        self.costs = [line for line in self.costs if belongs(line["cost"]["weights"])]
 
     def _tuning(self, way: Way) -> tuple[Any, Any]:
         """The model a reader was tuned from, and how much."""
@@ -138,10 +152,10 @@ class Sheet:
                 votes[what(way)] += len(rows)
         return votes.most_common(1)[0][0] if votes else None
 
-    def _keep(self, arm: str, what: Callable[[Way], Any], value: Any) -> None:
+    def _keep(self, arm: str, what: Callable[[Way], Any], value: Any, why: str) -> None:
         """Leave out what is otherwise in an arm."""
         for way in [way for way in self.ways if way.arm == arm and what(way) != value]:
-            self.elsewhere += len(self.ways.pop(way))
+            self.elsewhere[why] += len(self.ways.pop(way))
 
     def _most(self, name: str) -> Any:
         """The value with the most answers, of ways that may be compared at all."""
@@ -170,6 +184,10 @@ class Sheet:
 
     def answers(self) -> int:
         return sum(len(rows) for rows in self.ways.values())
+
+    def left_out(self) -> str:
+        """How many answers no table has, and why; nothing where all are in."""
+        return listed([f"{count} answers {why}" for why, count in self.elsewhere.items() if count])
 
 
 def measured_how(line: Mapping[str, Any]) -> tuple[str | None, str | None, bool]:
@@ -233,17 +251,30 @@ class Arm:
         asked += "" if split == "test-iid" else f" {split}"
         found: dict[str, Row] = {}
         for family in families:
-            fits = [
-                way
-                for way in self.ways()
-                if (way.method, way.relevance, way.how) == (method, relevance, options)
-                and (way.split, way.size, way.family) == (split, size, family)
-                and (way.budget in (budget, None) or method == WHOLE)
-            ]
-            if not fits:
+            way = self._way(wanted, family)
+            if way is None:
                 return Found(method, name, asked, {})
-            found |= self.sheet.ways[max(fits, key=lambda way: self._fitness(way, budget))]
+            found |= self.sheet.ways[way]
         return Found(method, name, asked, dict(sorted(found.items())))  # intervals do not depend on the files' order
+
+    def _way(self, wanted: tuple[Any, ...], family: str) -> Way | None:
+        """The fittest of the ways of asking a family that are wanted."""
+        method, budget, relevance, options, split, size = wanted
+        fits = [
+            way
+            for way in self.ways()
+            if (way.method, way.relevance, way.how) == (method, relevance, options)
+            and (way.split, way.size, way.family) == (split, size, family)
+            and (way.budget in (budget, None) or method == WHOLE)
+        ]
+        return max(fits, key=lambda way: self._fitness(way, budget), default=None)
+
+    def tuning(self, method: str) -> Mapping[str, Any]:
+        """What was done to the reader that answers by a method in the main way; nothing where it was not tuned."""
+        wanted = (method, self.sheet.budget, "predicted", "{}", "test-iid", self.sheet.size)
+        ways = (self._way(wanted, family) for family in self.sheet.families)
+        way = next((own for own in ways if own is not None), None)
+        return {} if way is None else self.sheet.models.get(way.weights, {}).get("tuned") or {}
 
     def _fitness(self, way: Way, budget: int) -> tuple[Any, ...]:
         tuned = (self.sheet.models.get(way.weights) or {}).get("tuned") or {}

@@ -9,17 +9,28 @@ from homunculus.report.blocks import Block, Heading, Table, Text
 from homunculus.report.decision import BASE, DECIDE, corrected
 from homunculus.report.numbers import NONE, Found, Row, chance, number, percent, points
 from homunculus.report.predictions import region
-from homunculus.report.sheet import ARMS, WHOLE, Arm, Sheet
+from homunculus.report.sheet import ARMS, SHORT, WHOLE, Arm, Sheet
 
 KEPT = {"first-turn": "all kept", KEPT_CELLS: "cells kept"}  # of what was made of an image for its first question
 MARK = "★"  # decides
 
 
-def ranked(arm: Arm, names: Sequence[str] | None = None) -> list[str]:
-    """Methods, the most exact answers first; those not asked everywhere at the end."""
+def ranked(arm: Arm) -> list[str]:
+    """Methods, those furthest ahead of `topk` first, on the questions both were asked, since not all were asked as many
+    and some questions are harder; those not asked everywhere at the end."""
     families = asked_families(arm)
-    shares = {name: arm.find(name, families).average("exact") for name in names or arm.methods()}
-    return sorted(shares, key=lambda name: (shares[name] is None, -(shares[name] or 0.0), name))
+    base = arm.find(BASE, families)
+    leads = {name: _lead(arm.find(name, families), base) for name in arm.methods()}
+    return sorted(leads, key=lambda name: (leads[name] is None, -(leads[name] or 0.0), name))
+
+
+def _lead(own: Found, base: Found) -> float | None:
+    """In points; where there are no pairs, the difference of the means."""
+    pair = own.against(base) if own and base and own is not base else None
+    if pair is not None:
+        return pair.difference
+    exact = own.average("exact")
+    return None if exact is None else 100 * (exact - (base.average("exact") or 0.0))
 
 
 def asked_families(arm: Arm) -> list[str]:
@@ -181,6 +192,30 @@ def turns_table(arm: Arm) -> Table | None:
     return Table(head, lines) if lines else None
 
 
+def readers_table(arm: Arm, other: Arm) -> Table | None:
+    """Readers of one arm beside those of another, on the questions both were asked, and what was done to the first."""
+    families, lines = asked_families(arm), []
+    for name in ranked(arm):
+        own, about = arm.find(name, families), arm.tuning(name)
+        pair = own.against(other.find(name, families)) if own else None
+        if pair is not None:
+            shares = [number(pair.first), number(pair.second), points(pair), str(pair.questions)]
+            lines.append([f"`{name}`", number(about.get("seconds")), str(about.get("samples", NONE)), *shares])
+    names = (f"{SHORT[one.name]}, exact %" for one in (arm, other))
+    return (
+        Table(["method", "seconds of tuning", "samples", *names, "change, points", "questions"], lines)
+        if lines
+        else None
+    )
+
+
+READERS = {  # arms that are compared, and what has to be said of it
+    ("tuned", "zero-shot"): "What tuning changed, on the same questions.",
+    ("seconds", "tuned"): "How many steps fit into the seconds was told from a few of them, so the seconds came out "
+    "unequal. Exact answers are of the same questions on both sides.",
+}
+
+
 def method_sections(sheet: Sheet) -> list[Block]:
     """The main table of every arm but that of equal seconds, which is a column of the tuned one."""
     blocks: list[Block] = []
@@ -193,6 +228,11 @@ def method_sections(sheet: Sheet) -> list[Block]:
             blocks.append(
                 Text("Full resolution was not tuned; its share is of the weights that all methods share.", "note")
             )
+    arms = {arm.name: arm for arm in sheet.arms}
+    for (name, other), lead in READERS.items():
+        if name in arms and other in arms and (table := readers_table(arms[name], arms[other])):
+            title = f"{SHORT[name].capitalize()} against {SHORT[other]}"
+            blocks += [Heading(title, 3), Text(lead), table]
     return blocks
 
 

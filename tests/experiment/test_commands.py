@@ -1,6 +1,7 @@
 """`homunculus eval` and what comes of it, end to end on a tiny model: rows, a stop, more rows, readers of their own."""
 
 import json
+import lzma
 import re
 import subprocess
 import sys
@@ -8,12 +9,14 @@ import sys
 import pytest
 import torch
 
+from homunculus.allocation import registry
 from homunculus.cli import main
 from homunculus.eval.plans import method_names
 from homunculus.eval.rows import Kept
 from homunculus.model.config import tiny
 from homunculus.model.vlm import CompactVLM
 from homunculus.model.weights import save_weights
+from tests.report.made_up import rich
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +85,10 @@ def test_the_whole_way_from_questions_to_a_page(run, folder, tmp_path):
         (("--device", "foo"), "no device 'foo'"),
         (("--out", "rows.jsonl.gz"), "packed and cannot be added to"),
         (("--out", "rows.jsonl.xz"), "packed and cannot be added to"),
+        (("--methods", ","), "--methods ',' names nothing: give a name"),
+        (("--methods", ""), "--methods '' names nothing"),
+        (("--families", ","), "--families ',' names nothing"),
+        (("--suite", " , "), "--suite ' , ' names nothing"),
     ],
 )
 def test_mistakes_cost_one_line(run, words, message):
@@ -89,10 +96,33 @@ def test_mistakes_cost_one_line(run, words, message):
     assert code == 2 and message in error and error.count("\n") == 1 and not out
 
 
-def test_rows_of_others_are_refused(run, tmp_path):
-    (tmp_path / "rows.jsonl").write_text("no JSON\n")
-    code, _, error = run("eval", "--suite", "tiny")
-    assert code == 2 and "cannot go on from rows.jsonl" in error
+@pytest.mark.parametrize("text", ["no JSON\n", "my only copy of notes", '{"mark":"m"}\n'])
+def test_rows_of_others_are_refused_and_stay(run, folder, tmp_path, text):
+    (tmp_path / "notes.txt").write_text(text)
+    code, out, error = run("eval", "--suite", "tiny", "--weights", folder, "--minutes", "0", "--out", "notes.txt")
+    assert code == 2 and "notes.txt" in error and error.count("\n") == 1 and not out
+    assert (tmp_path / "notes.txt").read_text() == text
+
+
+def test_a_report_changes_nothing_that_it_reads(run, tmp_path):
+    """Not even a line that is cut short: who writes it may not have finished."""
+    rich(tmp_path / "rows.jsonl", questions=8)
+    text, begun = (tmp_path / "rows.jsonl").read_bytes(), b'{"mark":"m","ke'
+    page = {"key": "documents/val/0", "allocator": "topk", "source": "true", "measure": "legibility", "score": 0.5}
+    given = {
+        "rows.jsonl": text + begun,
+        "rows.1.jsonl": text + begun,
+        "more.jsonl": text[:-1],
+        "packed.jsonl.xz": lzma.compress(text),
+        "read.jsonl": json.dumps(page | {"budget": 273}).encode() + b"\n" + begun,
+    }
+    for name, content in given.items():
+        (tmp_path / name).write_bytes(content)
+    files = ("rows.jsonl", "more.jsonl", "packed.jsonl.xz")
+    code, _, error = run("report", *files, "--legibility", "read.jsonl", "--no-examples", "--out", "page.html")
+    assert code == 0, error
+    assert {name: (tmp_path / name).read_bytes() for name in given} == given
+    assert {path.name for path in tmp_path.iterdir()} == {*given, "page.html"}
 
 
 def test_rows_are_plain_json(run, folder, tmp_path):
@@ -115,11 +145,28 @@ def test_a_method_of_ones_own_has_a_row_of_the_table(folder, tmp_path):
     """One command for its rows, which stand beside those of others; in a process of its own, which forgets it after."""
     (tmp_path / "mine.py").write_text(MINE)
     small = ("--families", "scenes", "--size", "256", "--budget", "64", "--questions", "4", "--no-cost")
-    words = ("--load", "mine.py", "eval", "--methods", "mine,uniform", "--weights", folder, "--workers", "0", *small)
-    subprocess.run([sys.executable, "-m", "homunculus", *words], cwd=tmp_path, check=True, capture_output=True)
+    words = ("--load", "mine.py", "eval", "--methods", "mine,uniform,topk", "--weights", folder, "--workers", "0")
+    subprocess.run([sys.executable, "-m", "homunculus", *words, *small], cwd=tmp_path, check=True, capture_output=True)
     kept = Kept(tmp_path / "rows.jsonl", process=None)
-    said = {about["method"]: [row["said"] for row in kept.rows[mark].values()] for mark, about in kept.settings.items()}
-    assert said.keys() == {"mine", "uniform"} and said["mine"] == said["uniform"] and len(said["mine"]) == 4
+    # A tiny model may say the same of whatever it is shown, but is not equally sure of it.
+    found = {
+        about["method"]: [(row["key"], row["said"], row["logp"], row["fine"]) for row in kept.rows[mark].values()]
+        for mark, about in kept.settings.items()
+    }
+    assert found.keys() == {"mine", "uniform", "topk"} and len(found["mine"]) == 4
+    assert found["mine"] == found["uniform"]
+    for one, other in zip(found["mine"], found["topk"], strict=True):
+        assert one[0] == other[0] and one[2] != other[2] and one[3] != other[3]
+
+
+def test_a_method_that_fails_is_told_of_in_one_line(run, folder, monkeypatch, tmp_path):
+    """What its author can mend: the line of the file, though it is others that call it and that it calls."""
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    (tmp_path / "mine.py").write_text(MINE.replace("uniform(view, budget)", "uniform(view, budget.cells)"))
+    words = ("--weights", folder, "--workers", "0", "--families", "scenes", "--size", "256", "--budget", "64")
+    code, out, error = run("--load", "mine.py", "eval", "--methods", "mine", *words, "--questions", "4")
+    assert code == 2 and error.count("\n") == 1 and not out
+    assert "mine.py, line 7, in mine: AttributeError: 'int' object has no attribute 'cells'" in error
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,12 @@
 
 import math
 import random
+import sys
 
 import pytest
 import torch
 
-from bench.level_split import counts, learned, lots_of, surprise
+from bench.level_split import counts, learned, lots_of, main, surprise
 from homunculus.allocation.levels import SPLIT
 from homunculus.model.config import tiny
 from homunculus.model.tokenizer import PAD
@@ -49,3 +50,10 @@ def test_surprise_is_of_the_true_answers():
             total -= sum(chances[k, letter].item() for k, letter in enumerate(own[3][0].tolist()) if letter != PAD)
             questions += 1
     assert questions == 4 and surprise(model, lots, split) == pytest.approx(total / questions, rel=1e-4)
+
+
+def test_without_images_there_is_nothing_to_learn_from(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["level_split", "--images", "0"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "give --images 1 or more" in capsys.readouterr().err

@@ -286,7 +286,7 @@ def test_what_the_file_knows_beside_answers(tmp_path):
     kept = Kept(file)
     kept.add_model("w", {"tuned": {"method": "topk", "samples": 9}})
     kept.add_model("w", {"tuned": {"method": "topk", "samples": 9}})
-    kept.add_cost({"cost": {"method": "topk"}, "per_second": 3.0})
+    kept.add_cost({"cost": {"method": "topk"}, "per_second": 3.0, "batches": 2, "batch": 8, "device": "Some GPU"})
     again = Kept(file)
     assert again.models == kept.models == {"w": {"weights": "w", "tuned": {"method": "topk", "samples": 9}}}
     assert again.costs == kept.costs and len(file.read_text().splitlines()) == 2
@@ -322,8 +322,12 @@ def test_what_does_not_listen_shows_the_same(model, asked):
     )
     assert [row["overlap"] for row in deaf] == [None, 1.0, 1.0, 1.0] * 2
     assert told[0]["overlap"] is None and min(row["overlap"] for row in told[1:4]) < 1
-    alone = answered(model, Plan("scenes", budget=64, **SMALL), chunk, [1])
-    assert alone[0]["overlap"] is None  # what the first question showed is not at hand
+    plan = Plan("scenes", relevance="true", budget=64, **SMALL)
+    again = Chunk(model, asked, (256, 256))
+    one_by_one = [answered(model, plan, again, [place])[0] for place in range(8)]
+    assert [row["overlap"] for row in one_by_one] == [row["overlap"] for row in told]
+    fresh = answered(model, plan, Chunk(model, asked, (256, 256)), [1])
+    assert fresh[0]["overlap"] is None  # what the first question showed is not at hand
 
 
 def test_who_shares_a_budget_does_not_depend_on_the_run(model):

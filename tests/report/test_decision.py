@@ -1,16 +1,19 @@
 """The rules hold, fail and stay open exactly where planted differences say so."""
 
 import random
+from functools import cache
 
 import pytest
 
 from homunculus.errors import DataError
-from homunculus.eval.statistics import compare, holm
+from homunculus.eval.signs import holm
+from homunculus.eval.statistics import compare
 from homunculus.report.decision import (
     Claim,
     all_of,
     any_of,
     beats,
+    best_peer,
     corrected,
     decide,
     default_allocator,
@@ -19,7 +22,7 @@ from homunculus.report.decision import (
     simplest_wins,
 )
 from homunculus.report.numbers import Found, paired
-from tests.report.made_up import ACCURACY, BASE, lines, sheet
+from tests.report.made_up import ACCURACY, BASE, facts, lines, sheet
 
 TUNED = {"tuned": "samples"}
 
@@ -157,6 +160,59 @@ def test_an_arm_that_is_not_whole_does_not_speak_for_what_it_lacks(tmp_path):
     assert third.holds is None and "`peers/tome`" in third.missing
 
 
+def test_a_method_of_somebodys_own_decides_nothing(tmp_path):
+    """It stands in the table; what it was not asked leaves nothing open, and what it wins makes it no default."""
+    own = {"mine": (99, 99, 99), "peers/loudest": (99, 99, 99)}
+    without = decide(sheet(tmp_path / "rows.jsonl", lines(questions=1000), lines(questions=1000, **TUNED)))
+    for more in ([], [lines(own, questions=1000, **TUNED)]):
+        parts = [lines(questions=1000), lines(questions=1000, **TUNED), lines(own, questions=1000)]
+        page = sheet(tmp_path / "rows.jsonl", *parts, *more)
+        found = decide(page)
+        assert (found.go, found.default) == (without.go, without.default) and found.default is not None
+        assert [v.claim.holds for v in found.verdicts] == [v.claim.holds for v in without.verdicts]
+        assert {"mine", "peers/loudest"} <= set(page.arms[-1].methods())
+
+
+def test_the_best_peer_is_best_on_the_same_questions(tmp_path):
+    """One that was asked easy questions only is not better for it."""
+    easy = [row for row in lines({"peers/aim": (50, 50, 50)}, questions=400) if _is_easy(row)]
+    arm = sheet(tmp_path / "rows.jsonl", lines(ACCURACY, questions=400), iter(easy)).arms[0]
+    aim, tome = (arm.find(name, ["documents"]) for name in ("peers/aim", "peers/tome"))
+    assert aim.average("exact") > tome.average("exact")
+    ours = arm.find("foveated-pyramid", ["documents"])
+    assert ours.against(aim).difference > ours.against(tome).difference
+    assert best_peer(arm, "documents") is tome
+
+
+def _is_easy(row):
+    """Rows of the questions that luck is kindest to; all other lines are kept."""
+    if "key" not in row:
+        return True
+    family, place = row["key"].partition("/")[0], int(row["key"].split("/")[2].partition("#")[0])
+    return place in _easy_images(family)
+
+
+@cache
+def _easy_images(family):
+    luck: dict[int, float] = {}
+    for number, (_, own) in enumerate(facts(family, "test-iid", 400, (1024, 1024))):
+        luck[number // 4] = luck.get(number // 4, 0.0) + own
+    return sorted(luck, key=luck.__getitem__)[:30]
+
+
+def test_costs_of_another_model_do_not_stand_for_ours(tmp_path):
+    """However many batches they are of: neither an older model's own nor those of readers tuned from it."""
+    older = [
+        row | {"per_second": 7.0, "batches": 900}
+        for row in (*lines(questions=8, base="old"), *lines(questions=8, base="old", **TUNED))
+        if "cost" in row or "tuned" in row
+    ]
+    page = sheet(tmp_path / "rows.jsonl", lines(questions=40, costs=False), iter(older))
+    assert page.arms[0].cost("topk") is None
+    page = sheet(tmp_path / "rows.jsonl", lines(questions=40), lines(questions=40, **TUNED), iter(older))
+    assert {arm.cost("topk")["per_second"] for arm in page.arms} == {400.0}
+
+
 def test_few_questions_are_provisional(tmp_path):
     few = decide(sheet(tmp_path / "rows.jsonl", lines(questions=1000), lines(questions=40, **TUNED)))
     assert few.arm.name == "tuned" and "asked 40 questions" in few.provisional
@@ -166,7 +222,9 @@ def test_readers_of_another_amount_or_model_are_left_out(tmp_path):
     other = {"topk": (10, 10, 10)}
     less, elsewhere = lines(other, questions=40, asked=640, **TUNED), lines(other, questions=80, base="old", **TUNED)
     page = sheet(tmp_path / "rows.jsonl", lines(questions=40), lines(questions=40, **TUNED), less, elsewhere)
-    assert page.elsewhere == 3 * 40 + 3 * 80
+    assert page.left_out() == f"{3 * 80} answers of another model than most and {3 * 40} answers of readers tuned " + (
+        "otherwise than most"
+    )
     assert {way.weights for way in page.ways if way.method == "topk"} == {BASE, f"samples-topk-20000-{BASE}"}
 
 
@@ -174,7 +232,8 @@ def test_another_precision_is_left_out(tmp_path):
     exact = [line | {"dtype": "float32", "mark": line["mark"] + "!"} if "mark" in line else line
              for line in lines({"topk": (1, 1, 1)}, questions=8)]  # fmt: skip
     page = sheet(tmp_path / "rows.jsonl", lines(questions=40), iter(exact))
-    assert page.dtype == "bfloat16" and page.elsewhere == 24 and page.answers() == 3 * 40 * len(ACCURACY)
+    assert page.dtype == "bfloat16" and page.answers() == 3 * 40 * len(ACCURACY)
+    assert page.left_out() == "24 answers not in bfloat16, as most are: ask with --dtype"
 
 
 def test_speeds_of_two_machines_are_never_compared(tmp_path):
@@ -205,7 +264,7 @@ def test_weights_tuned_for_another_method_are_left_out(tmp_path):
     mixed = [line | {"method": "topk"} if "mark" in line and "family" in line else line
              for line in lines({"pyramid": (50, 50, 50)}, questions=8, **TUNED)]  # fmt: skip
     page = sheet(tmp_path / "rows.jsonl", lines(questions=8), iter(mixed))
-    assert page.elsewhere == 24 and [arm.name for arm in page.arms] == ["zero-shot"]
+    assert page.elsewhere.total() == 24 and [arm.name for arm in page.arms] == ["zero-shot"]
 
 
 def test_an_exploratory_winner_does_not_become_the_default(tmp_path):

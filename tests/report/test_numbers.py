@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from homunculus.eval.statistics import holm
+from homunculus.eval.signs import holm
 from homunculus.report.decision import DECIDE, decide
 from homunculus.report.heat import accuracy_map
-from homunculus.report.numbers import Found, paired, share
+from homunculus.report.numbers import Found, disagreeing, paired, percent, share
 from homunculus.report.sheet import THREE
 from homunculus.report.tables import P_VALUES, main_table, retained
 from tests.report.made_up import ACCURACY, lines, sheet
@@ -106,6 +106,36 @@ def test_a_large_family_does_not_decide_alone(tmp_path):
     pair = arm.find("pyramid").against(arm.find("topk"))
     plain = rate(arm.find("pyramid")) - rate(arm.find("topk"))
     assert pair.difference < -1 < 0 < plain
+
+
+def test_families_that_do_not_say_the_same_are_told_apart(tmp_path):
+    """Better on one and worse on another, or told from chance on one alone; silent where all agree."""
+    mixed = {"topk": (60, 60, 60), "pyramid": (95, 60, 20), "uniform": (20, 20, 20), "stratified": (95, 60, 60)}
+    arm = sheet(tmp_path / "rows.jsonl", lines(mixed, questions=200)).arms[0]
+    first, base = arm.find("pyramid"), arm.find("topk")
+    known = disagreeing(first, base)
+    assert [(name, pair.sign) for name, pair in known] == [("documents", 1), ("scenes", 0), ("scene-text", -1)]
+    for name, pair in known:
+        assert pair == arm.find("pyramid", [name]).against(arm.find("topk", [name]))
+    assert [pair.sign for _, pair in disagreeing(arm.find("stratified"), base)] == [1, 0, 0]
+    assert disagreeing(arm.find("uniform"), base) == []
+    assert disagreeing(arm.find("pyramid", ["documents"]), base) == []
+
+
+def test_only_the_same_question_is_a_pair():
+    """A key that stands for another question, or for the same words about another image."""
+    rows = {
+        f"a/val/{i}#0": {"image": f"a/val/{i}", "exact": 1.0, "question": "Who?", "answers": ["A"]} for i in range(6)
+    }
+    other = {key: row | {"exact": 0.0} for key, row in rows.items()}
+    other["a/val/0#0"] |= {"answers": ["B"]}
+    other["a/val/1#0"] |= {"question": "When?"}
+    assert paired(rows, other).questions == 4
+
+
+def test_nothing_right_is_not_surely_nothing():
+    rows = {f"a/val/{i}#0": {"image": f"a/val/{i}", "exact": 0.0} for i in range(20)}
+    assert percent(Found("m", "m", "all", rows).exact) == "0.0 [0.0, 16.8]"
 
 
 def test_the_map_of_places_weighs_families_equally(tmp_path):

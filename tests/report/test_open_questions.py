@@ -1,5 +1,7 @@
 """The questions this project was started with, answered from rows of the suites' own ways of asking."""
 
+import re
+
 import pytest
 
 from homunculus.eval.suites import ARMS, LEARNED_SPLIT, THRICE
@@ -101,6 +103,10 @@ def test_a_budget_is_right_if_fewer_lose_and_more_gain_nothing(tmp_path, shares,
     sentence = said(tmp_path / "rows.jsonl", *parts)["Is 273 right?"]
     assert sentence.startswith(word) and all(f"{tokens} " in sentence for tokens in shares)
     assert said(tmp_path / "rows.jsonl")["Is 273 right?"] == NOT_MEASURED
+    tuned = [lines({OURS: (share,) * 3}, questions=120, budget=tokens, tuned="samples" if tokens <= 273 else None)
+             for tokens, share in {273: 80, **shares}.items()]  # fmt: skip
+    both = said(tmp_path / "rows.jsonl", *tuned)["Is 273 right?"]  # fewer of one arm, more of another
+    assert both.startswith(word) and re.search(r": against 273, tuned (64|150) .+; zero-shot (400|1024) ", both)
     for side in (min, max):  # fewer alone say nothing of more, nor more of fewer
         part = lines({OURS: (50,) * 3}, questions=120, budget=side(shares))
         one_sided = said(tmp_path / "rows.jsonl", part)["Is 273 right?"]

@@ -7,9 +7,11 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from homunculus.allocation import DEFAULT
+from homunculus.cli.report import report
 from homunculus.data.dice import Dice
 from homunculus.errors import DataError, OutputError
 from homunculus.eval.rows import Kept
@@ -17,13 +19,24 @@ from homunculus.report.ablations import ablation_sections, differs_in, forgiving
 from homunculus.report.blocks import Box, Heading, Table, to_html, to_markdown
 from homunculus.report.charts import Point, front_names, pareto, spread
 from homunculus.report.heat import accuracy_map
-from homunculus.report.numbers import percent
+from homunculus.report.numbers import percent, points
 from homunculus.report.open_questions import NOT_MEASURED, open_questions
 from homunculus.report.page import document, to_page
 from homunculus.report.predictions import outcomes
 from homunculus.report.sheet import Sheet
-from homunculus.report.tables import cost_table, main_table, retained, turns_table
+from homunculus.report.tables import (
+    cost_table,
+    main_table,
+    method_sections,
+    ranked,
+    readers_table,
+    retained,
+    turns_table,
+)
 from tests.report.made_up import ACCURACY, lines, rich, sheet, write
+
+app = typer.Typer()
+app.command()(report)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +135,7 @@ def test_it_says_how_long_answers_took(tmp_path):
             spent = {"spent": "a mark", "questions": 700, "seconds": seconds, "device": "Other GPU", "torch": "2.12.0"}
             more.write(json.dumps(spent | {"date": "2026-11-19"}) + "\n")
     text = to_markdown(document(Sheet([Kept(file)])))
-    assert re.search(r"time of answering \| 2\.5 min for 1.400 answers, without drawing", text)
+    assert re.search(r"time of answering \| 2\.5 min on Other GPU for 1.400 answers, without drawing", text)
     assert "Test GPU and Other GPU" in text and "2026-11-17 to 2026-11-19" in text
 
 
@@ -181,7 +194,7 @@ def test_what_reducers_begin_with_is_a_table(tmp_path):
     assert [line[0] for line in table.lines] == ["`peers/tome`"] * 2
     assert [line[1] for line in table.lines] == ["as in the main table", "told False"]
     shares = [percent(arm.find("peers/tome", how=own).exact) for own in ({}, {"told": False})]
-    assert [line[-3] for line in table.lines] == shares and shares[0] != shares[1]
+    assert [line[-4] for line in table.lines] == shares and shares[0] != shares[1]
 
 
 @pytest.mark.parametrize("name", ["hit-100", "moved-0", "true"])
@@ -258,6 +271,53 @@ def test_accuracy_by_place_counts_every_question(full):
     assert right == pytest.approx(sum(row["exact"] for row in found.rows.values()))
 
 
+def test_methods_are_ranked_on_the_questions_they_share(tmp_path):
+    """One that was asked nothing but what `topk` has right is not ahead of it, whatever its mean."""
+    base = list(lines({"topk": (70,) * 3, "uniform": (60,) * 3}, questions=120))
+    easy = {row["key"] for row in base if row.get("exact") and "|topk|" in row["mark"]}
+    some = (row for row in lines({"atlas": (66,) * 3}, questions=120) if row.get("key") is None or row["key"] in easy)
+    arm = sheet(tmp_path / "rows.jsonl", iter(base), some).arms[0]
+    means = {name: arm.find(name).average("exact") for name in arm.methods()}
+    leads = {name: arm.find(name).against(arm.find("topk")).difference for name in ("uniform", "atlas")}
+    assert means["atlas"] > means["topk"] and ranked(arm) == ["topk", *sorted(leads, key=lambda name: -leads[name])]
+
+
+def test_what_equal_seconds_change_is_told_on_the_same_questions(full, tmp_path):
+    tuned, seconds = (next(arm for arm in full.arms if arm.name == name) for name in ("tuned", "seconds"))
+    table = readers_table(seconds, tuned)
+    line = next(own for own in table.lines if own[0] == "`topk`")
+    pair = seconds.find("topk").against(tuned.find("topk"))
+    assert line[1:] == ["30.0", "20000", f"{pair.first:.1f}", f"{pair.second:.1f}", points(pair), str(pair.questions)]
+    heads = ["Tuned against zero-shot", "Tuned, equal seconds against tuned"]
+    told = [block.text for block in method_sections(full) if isinstance(block, Heading)]
+    assert table in method_sections(full) and told[-2:] == heads
+    alone = sheet(tmp_path / "rows.jsonl", lines(questions=20, tuned="seconds"), lines(questions=20))
+    assert not {*heads} & {block.text for block in method_sections(alone) if isinstance(block, Heading)}
+
+
+def test_full_resolution_by_its_other_name_is_no_further_method(tmp_path):
+    more = {"peers/whole": ACCURACY["whole"]}
+    text = to_markdown(document(sheet(tmp_path / "rows.jsonl", lines(questions=20), lines(more, questions=20))))
+    assert f"\n{len(ACCURACY)} methods, " in text
+
+
+def test_a_change_says_on_how_many_questions_it_is_known(tmp_path):
+    """A line has answers of its own to more questions than the method has in the main table."""
+    ours = {"foveated-pyramid": (80,) * 3}
+    arm = sheet(tmp_path / "rows.jsonl", lines(ours, questions=20), lines(ours, questions=40, how={"e0": 1.0})).arms[0]
+    table = ablation_sections(arm)[-1]
+    assert [line[-2] for line in table.lines] == ["60", "120"]
+    assert re.search(r"\] \(n.=.60\)$", table.lines[1][-1]) and "n" not in table.lines[0][-1]
+
+
+def test_what_is_left_out_is_said_by_the_command_too(tmp_path):
+    other = (line | {"dtype": "float32", "mark": line["mark"] + "!"} if "mark" in line else line
+             for line in lines({"mine": (99,) * 3}, questions=8))  # fmt: skip
+    file, out = write(tmp_path / "rows.jsonl", lines(questions=40), other), tmp_path / "page.html"
+    done = CliRunner().invoke(app, [str(file), "--out", str(out), "--no-examples"])
+    assert done.exit_code == 0 and "left out: 24 answers not in bfloat16, as most are: ask with --dtype" in done.output
+
+
 def test_the_pareto_front_is_what_nothing_beats():
     dice = Dice("points")
     points = [Point(dice.random(), dice.random(), str(i), "") for i in range(60)]
@@ -297,12 +357,6 @@ def test_labels_are_spread_without_changing_their_order():
 
 
 def test_the_command_writes_both_or_says_why_in_one_line(tmp_path):
-    import typer
-
-    from homunculus.cli.report import report
-
-    app = typer.Typer()
-    app.command()(report)
     run = CliRunner().invoke
     file = write(tmp_path / "rows.jsonl", lines(questions=16))
     out, notes = tmp_path / "report.html", tmp_path / "results.md"
