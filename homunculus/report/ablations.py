@@ -12,7 +12,7 @@ from homunculus.eval.plans import TRUTH
 from homunculus.report.blocks import Block, Heading, Table, Text
 from homunculus.report.numbers import Found, counted, number, percent, points
 from homunculus.report.sheet import ARMS, WHOLE, Arm, Way, said
-from homunculus.report.tables import KEPT, asked_families, ranked
+from homunculus.report.tables import KEPT, as_shares, asked_families, exact_or_share, full_resolution, ranked, retained
 
 LOOKING = {"looks", "combine", "progressive", "budgets", "threshold"}
 SPOILT = re.compile(r"(hit|moved)-(\d+)")
@@ -75,28 +75,36 @@ def changed(arm: Arm, way: Way, families: Sequence[str]) -> Found:
 
 def long_table(arm: Arm, ways: Sequence[Way]) -> Table:
     """A line for each change, after the method's line in the main table, with the paired difference to it."""
-    families = asked_families(arm)
+    families, ceiling = asked_families(arm), full_resolution(arm)
     order = ranked(arm)
     lines = []
     for name in sorted({way.method for way in ways}, key=lambda own: (order.index(own) if own in order else 99, own)):
-        usual = arm.find(name, families)
-        lines.append([f"`{name}`", "as in the main table", *_line(arm.find(name, [f]) for f in families), *_all(usual)])
+        usual, whole = arm.find(name, families), ceiling.find(WHOLE, families)
+        each = _line(arm.find(name, [family]) for family in families)
+        lines.append([f"`{name}`", "as in the main table", *each, *_all(usual, whole)])
         for way in sorted((way for way in ways if way.method == name), key=_order):
             own = changed(arm, way, families)
             each = _line(changed(arm, way, [family]) for family in families)
-            lines.append([f"`{name}`", value_of(way, arm), *each, *_all(own, usual)])
-    return Table(["method", "changed", *families, "all", "tokens", "questions", "change, points"], lines)
+            own_whole = ceiling.find(WHOLE, families, size=way.size)
+            lines.append([f"`{name}`", value_of(way, arm), *each, *_all(own, own_whole, usual)])
+    return Table(["method", "changed", *families, "all", "retained, %", "tokens", "questions", "change, points"], lines)
 
 
 def _line(found: Iterable[Found]) -> list[str]:
     return [percent(one.exact) for one in found]
 
 
-def _all(own: Found, usual: Found | None = None) -> list[str]:
+def _all(own: Found, whole: Found, usual: Found | None = None) -> list[str]:
     """The change is of the questions that both have; where these are not all, it says how many."""
     pair = own.against(usual) if usual else None
     of = f" ({counted(pair)})" if pair and pair.questions < len(own.rows) else ""
-    return [percent(own.exact), number(own.average("tokens"), 0), str(len(own.rows)), points(pair) + of]
+    return [
+        percent(own.exact),
+        percent(retained(own, whole)),
+        number(own.average("tokens"), 0),
+        str(len(own.rows)),
+        points(pair) + of,
+    ]
 
 
 def _order(way: Way) -> tuple:
@@ -123,18 +131,21 @@ def spoilt_rates(arm: Arm, kind: str) -> list[int]:
     return sorted(there, reverse=kind == "hit")
 
 
-def spoilt_table(arm: Arm, kind: str, ways: Sequence[Way]) -> Table:
-    """A line per method, a column per rate, and what is lost from the first to the last, paired."""
+def spoilt_table(arm: Arm, kind: str, ways: Sequence[Way], shares: bool = False) -> Table:
+    """A line per method, a column per rate, and what is lost from the first to the last, paired; or the shares of full
+    resolution."""
     families, rates = asked_families(arm), spoilt_rates(arm, kind)
+    whole = full_resolution(arm).find(WHOLE, families)
     methods = {way.method for way in ways}
     lines = []
     for name in [own for own in ranked(arm) if own in methods] + sorted(methods - set(ranked(arm))):
         found = [arm.find(name, families, relevance=f"{kind}-{rate}") for rate in rates]
         pair = found[-1].against(found[0]) if len(found) > 1 else None
-        lines.append([f"`{name}`", *(percent(one.exact) for one in found), points(pair)])
+        cells = [exact_or_share(one, whole, shares) for one in found]
+        lines.append([f"`{name}`", *cells, *([] if shares else [points(pair)])])
     unit = "hits" if kind == "hit" else "leaves off"
     columns = [f"{rate} % {unit}" if kind == "hit" else f"{rate} {unit}" for rate in rates]
-    return Table(["method", *columns, "last − first, points"], lines)
+    return Table(["method", *columns, *([] if shares else ["last − first, points"])], lines)
 
 
 def forgiving(arm: Arm) -> tuple[Found, Found, float] | None:
@@ -156,8 +167,11 @@ def ablation_sections(arm: Arm) -> list[Block]:
     """A table for everything that was changed alone."""
     blocks: list[Block] = []
     for what, ways in groups(arm).items():
-        table = spoilt_table(arm, what, ways) if what in ("hit", "moved") else long_table(arm, ways)
-        blocks += [Heading(TITLES.get(what, what.replace("_", " ").capitalize()), 3), table]
+        blocks.append(Heading(TITLES.get(what, what.replace("_", " ").capitalize()), 3))
+        if what in UNSPOILT:
+            blocks += [spoilt_table(arm, what, ways), *as_shares(spoilt_table(arm, what, ways, shares=True))]
+        else:
+            blocks.append(long_table(arm, ways))
     if blocks:
         blocks[:0] = [Heading("One thing changed at a time"), Text(f"Exact answers in percent, {ARMS[arm.name]}.")]
     return blocks

@@ -75,18 +75,12 @@ def spread(places: Sequence[float], apart: float) -> list[float]:
 
 
 def front_names(front: Sequence[Point], apart: float) -> list[tuple[str, float]]:
-    """What to call the points of a front and at which height, so far apart; of a method's further points in a row only
-    the tokens are said.
+    """What to call the points of a front and at which height, so far apart.
 
     >>> front_names([Point(1, 90.0, "a 64", "a"), Point(2, 91.0, "a 100", "a"), Point(3, 99.0, "b", "b")], 5.0)
-    [('a 64', 88.0), ('100', 93.0), ('b', 99.0)]
+    [('a 64', 88.0), ('a 100', 93.0), ('b', 99.0)]
     """
-    befores = ["", *(point.method for point in front)]
-    names = [
-        point.name.rpartition(" ")[2] if point.method == before else point.name
-        for before, point in zip(befores, front, strict=False)
-    ]
-    return list(zip(names, spread([point.y for point in front], apart), strict=True))
+    return list(zip((point.name for point in front), spread([point.y for point in front], apart), strict=True))
 
 
 def free_names(points: Sequence[Point], named: Sequence[Point], span: tuple[float, float]) -> list[Point]:

@@ -158,6 +158,8 @@ def right_budget(arm: Arm) -> Answered:
         curves = [f"{SHORT[one.name]} {curve}" for (one, _), curve in zip((fewer, more), curves, strict=True)]
     sentence = f"{listed(words).capitalize() if words else 'Yes'}: against {usual}, {'; '.join(curves)} points."
     budgets = listed([str(tokens) for tokens in (*fewer[1], usual, *more[1])])
+    if others := dict.fromkeys(SHORT[one.name] for one, _ in (fewer, more) if one != arm):
+        budgets += f", some of them {listed([*others])}"
     return Answered(question, sentence, f"`{OURS}`, all families, budgets {budgets}")
 
 

@@ -19,7 +19,15 @@ from homunculus.report.open_questions import NOT_MEASURED, open_questions
 from homunculus.report.predictions import KEPT, LARGE, OUTCOMES, SURE, Prediction, outcomes
 from homunculus.report.sheet import ARMS, BUDGET, PEERS, SHORT, WHOLE, Arm, Sheet
 from homunculus.report.style import CSS, FRAME, SCRIPT
-from homunculus.report.tables import MARK, asked_families, budgets_table, cost_table, method_sections, other_sections
+from homunculus.report.tables import (
+    MARK,
+    as_shares,
+    asked_families,
+    budgets_table,
+    cost_table,
+    method_sections,
+    other_sections,
+)
 from homunculus.report.trained import training_sections
 
 MOST_NUMBERS = 9  # of a rule; the others are counted
@@ -218,7 +226,11 @@ def _budgets(sheet: Sheet) -> list[Block]:
         drawn = [against_budget(arm), *(against_budget(arm, family) for family in asked_families(arm))]
         caption = f"Exact answers against tokens, {ARMS[arm.name]}; bands are 95 % intervals."
         pictures = [picture for picture in drawn if picture]
-        blocks += [*([Drawing(pictures, caption)] if pictures else []), table]
+        blocks += [
+            *([Drawing(pictures, caption)] if pictures else []),
+            table,
+            *as_shares(budgets_table(arm, shares=True)),
+        ]
     return [Heading("Budgets"), *blocks] if blocks else []
 
 

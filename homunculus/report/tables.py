@@ -1,11 +1,12 @@
 """The tables of a page: every method at the main budget, budgets, other splits, and follow-up questions."""
 
 from collections.abc import Sequence
+from itertools import repeat
 
 from homunculus.data import REGIONS
 from homunculus.eval.relevances import KEPT_CELLS
 from homunculus.eval.statistics import Interval
-from homunculus.report.blocks import Block, Heading, Table, Text
+from homunculus.report.blocks import Block, Folded, Heading, Table, Text
 from homunculus.report.decision import BASE, DECIDE, corrected
 from homunculus.report.numbers import NONE, Found, Row, chance, number, percent, points
 from homunculus.report.predictions import region
@@ -49,6 +50,10 @@ def full_resolution(arm: Arm) -> Arm:
 def retained(own: Found, whole: Found) -> Interval | None:
     """The share of full-resolution accuracy that is left, in percent, on the questions both were asked."""
     return own.share_of(whole) if own and whole else None
+
+
+def exact_or_share(own: Found, whole: Found, shares: bool) -> str:
+    return percent(retained(own, whole) if shares else own.exact)
 
 
 def main_table(arm: Arm) -> Table:
@@ -139,31 +144,33 @@ def swept(arm: Arm) -> list[int]:
     return sorted({tokens for tokens in asked if asked.count(tokens) >= least})
 
 
-def budgets_table(arm: Arm) -> Table | None:
-    """Exact answers on all families together, a column for each budget."""
+def budgets_table(arm: Arm, shares: bool = False) -> Table | None:
+    """Exact answers on all families together, or their shares of full resolution, a column for each budget."""
     families = asked_families(arm)
+    whole = full_resolution(arm).find(WHOLE, families)
     names = [name for name in ranked(arm) if len(arm.budgets(name)) > 1]
     budgets = swept(arm)
     if not names or len(budgets) < 2:
         return None
-    cells = [[percent(arm.find(name, families, budget=tokens).exact) for tokens in budgets] for name in names]
+    found = [[arm.find(name, families, budget=tokens) for tokens in budgets] for name in names]
+    cells = [[exact_or_share(own, whole, shares) for own in line] for line in found]
     lines = [[f"`{name}`", *own] for name, own in zip(names, cells, strict=True)]
     return Table(["method", *(f"{tokens} tokens" for tokens in budgets)], lines)
 
 
-def splits_table(arm: Arm) -> Table | None:
-    """Exact answers where the questions are unlike those of training."""
+def splits_table(arm: Arm, shares: bool = False) -> Table | None:
+    """Exact answers where the questions are unlike those of training, or their shares of full resolution."""
     ways = [way for way in arm.ways() if way.split not in ("test-iid", "val", "train")]
     asked = list(dict.fromkeys((way.split, way.family) for way in ways))
     asked.sort(key=lambda one: (one[0], arm.sheet.families.index(one[1])))
     methods = {way.method for way in ways}
     if not asked:
         return None
-    lines = [
-        [f"`{name}`", *(percent(arm.find(name, [family], split=split).exact) for split, family in asked)]
-        for name in ranked(arm)
-        if name in methods
-    ]
+    wholes = [arm.find(WHOLE, [family], split=split) for split, family in asked]
+    lines = []
+    for name in [own for own in ranked(arm) if own in methods]:
+        found = (arm.find(name, [family], split=split) for split, family in asked)
+        lines.append([f"`{name}`", *map(exact_or_share, found, wholes, repeat(shares))])
     return Table(["method", *(f"{family}, {split}" for split, family in asked)], lines)
 
 
@@ -209,11 +216,19 @@ def readers_table(arm: Arm, other: Arm) -> Table | None:
     )
 
 
+SHARES = "The same as shares of full-resolution accuracy, in percent, on the questions both were asked"
 READERS = {  # arms that are compared, and what has to be said of it
     ("tuned", "zero-shot"): "What tuning changed, on the same questions.",
     ("seconds", "tuned"): "How many steps fit into the seconds was told from a few of them, so the seconds came out "
     "unequal. Exact answers are of the same questions on both sides.",
 }
+
+
+def as_shares(table: Table | None) -> list[Block]:
+    """The same table, of shares of full resolution, if it has any."""
+    if table is None or all(cell == NONE for line in table.lines for cell in line[1:]):
+        return []
+    return [Folded(SHARES, (table,))]
 
 
 def method_sections(sheet: Sheet) -> list[Block]:
@@ -241,6 +256,7 @@ def other_sections(arm: Arm) -> list[Block]:
     blocks: list[Block] = []
     if table := splits_table(arm):
         blocks += [Heading("Unlike training", 2), Text(f"Exact answers in percent, {ARMS[arm.name]}."), table]
+        blocks += as_shares(splits_table(arm, shares=True))
     if table := turns_table(arm):
         lead = (
             f"Second and later questions about an image, {ARMS[arm.name]}: what was made of it for the first one is "

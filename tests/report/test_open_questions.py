@@ -5,16 +5,20 @@ import re
 import pytest
 
 from homunculus.eval.suites import ARMS, LEARNED_SPLIT, THRICE
-from homunculus.report.open_questions import NOT_MEASURED, open_questions
+from homunculus.report.open_questions import NOT_MEASURED, Answered, open_questions
 from tests.report.made_up import ACCURACY, lines, sheet
 
 OURS = "foveated-pyramid"
 
 
-def said(file, *parts) -> dict[str, str]:
-    """Sentences by question; the main table is always there."""
+def answered(file, *parts) -> dict[str, Answered]:
+    """By question; the main table is always there."""
     arm = sheet(file, lines(ACCURACY | {"frequency": (60, 60, 60)}, questions=120), *parts).arms[0]
-    return {one.question: one.sentence for one in open_questions(arm)}
+    return {one.question: one for one in open_questions(arm)}
+
+
+def said(file, *parts) -> dict[str, str]:
+    return {question: one.sentence for question, one in answered(file, *parts).items()}
 
 
 def test_every_option_that_is_asked_for_is_one_of_a_suite():
@@ -105,8 +109,9 @@ def test_a_budget_is_right_if_fewer_lose_and_more_gain_nothing(tmp_path, shares,
     assert said(tmp_path / "rows.jsonl")["Is 273 right?"] == NOT_MEASURED
     tuned = [lines({OURS: (share,) * 3}, questions=120, budget=tokens, tuned="samples" if tokens <= 273 else None)
              for tokens, share in {273: 80, **shares}.items()]  # fmt: skip
-    both = said(tmp_path / "rows.jsonl", *tuned)["Is 273 right?"]  # fewer of one arm, more of another
-    assert both.startswith(word) and re.search(r": against 273, tuned (64|150) .+; zero-shot (400|1024) ", both)
+    both = answered(tmp_path / "rows.jsonl", *tuned)["Is 273 right?"]  # fewer of one arm, more of another
+    assert both.sentence.startswith(word) and both.row.endswith(", some of them zero-shot")
+    assert re.search(r": against 273, tuned (64|150) .+; zero-shot (400|1024) ", both.sentence)
     for side in (min, max):  # fewer alone say nothing of more, nor more of fewer
         part = lines({OURS: (50,) * 3}, questions=120, budget=side(shares))
         one_sided = said(tmp_path / "rows.jsonl", part)["Is 273 right?"]

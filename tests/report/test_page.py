@@ -16,7 +16,7 @@ from homunculus.data.dice import Dice
 from homunculus.errors import DataError, OutputError
 from homunculus.eval.rows import Kept
 from homunculus.report.ablations import ablation_sections, differs_in, forgiving, groups, spoilt_rates, spoilt_table
-from homunculus.report.blocks import Box, Heading, Table, to_html, to_markdown
+from homunculus.report.blocks import Box, Folded, Heading, Table, to_html, to_markdown
 from homunculus.report.charts import Point, front_names, pareto, spread
 from homunculus.report.heat import accuracy_map
 from homunculus.report.numbers import percent, points
@@ -25,6 +25,8 @@ from homunculus.report.page import document, to_page
 from homunculus.report.predictions import outcomes
 from homunculus.report.sheet import Sheet
 from homunculus.report.tables import (
+    SHARES,
+    budgets_table,
     cost_table,
     main_table,
     method_sections,
@@ -194,7 +196,7 @@ def test_what_reducers_begin_with_is_a_table(tmp_path):
     assert [line[0] for line in table.lines] == ["`peers/tome`"] * 2
     assert [line[1] for line in table.lines] == ["as in the main table", "told False"]
     shares = [percent(arm.find("peers/tome", how=own).exact) for own in ({}, {"told": False})]
-    assert [line[-4] for line in table.lines] == shares and shares[0] != shares[1]
+    assert [line[-5] for line in table.lines] == shares and shares[0] != shares[1]
 
 
 @pytest.mark.parametrize("name", ["hit-100", "moved-0", "true"])
@@ -295,6 +297,33 @@ def test_what_equal_seconds_change_is_told_on_the_same_questions(full, tmp_path)
     assert not {*heads} & {block.text for block in method_sections(alone) if isinstance(block, Heading)}
 
 
+def test_tables_of_what_is_changed_carry_the_share_of_full_resolution(full, blocks, tmp_path):
+    """Of the questions both were asked; and no table of shares is there where full resolution was not asked."""
+    arm = next(own for own in full.arms if budgets_table(own))
+    whole, ours = arm.find("whole"), arm.find("foveated-pyramid", budget=64)
+    budgets, hits = budgets_table(arm, shares=True), [one for one in told_tables(blocks) if "90 % hits" in one.head]
+    line = next(own for own in budgets.lines if own[0] == "`foveated-pyramid`")
+    assert line[1] == percent(retained(ours, whole)) != percent(ours.exact)
+    exact, shares = hits
+    assert exact.head[-1] == "last − first, points" and shares.head == exact.head[:-1]
+    spoilt = arm.find("topk", relevance="hit-90")
+    at = exact.head.index("90 % hits")
+    for table, cell in ((exact, percent(spoilt.exact)), (shares, percent(retained(spoilt, whole)))):
+        assert next(own for own in table.lines if own[0] == "`topk`")[at] == cell
+    assert budgets in told_tables(blocks) and to_markdown(blocks).count(SHARES) >= 2
+    without = {name: shares for name, shares in ACCURACY.items() if name != "whole"}
+    parts = [lines(without, questions=20, budget=tokens) for tokens in (64, 273)]
+    assert SHARES not in to_markdown(document(sheet(tmp_path / "rows.jsonl", *parts)))
+
+
+def told_tables(blocks):
+    for block in blocks:
+        if isinstance(block, Folded):
+            yield from told_tables(block.blocks)
+        elif isinstance(block, Table):
+            yield block
+
+
 def test_full_resolution_by_its_other_name_is_no_further_method(tmp_path):
     more = {"peers/whole": ACCURACY["whole"]}
     text = to_markdown(document(sheet(tmp_path / "rows.jsonl", lines(questions=20), lines(more, questions=20))))
@@ -341,7 +370,7 @@ def test_names_of_a_front_stay_apart():
         Point(x, y, f"{method} {x}", method) for x, y, method in ((64, 90.0, "a"), (100, 90.2, "a"), (150, 90.3, "b"))
     ]
     names, places = zip(*front_names(front, 2.0), strict=True)
-    assert names == ("a 64", "100", "b 150")
+    assert names == ("a 64", "a 100", "b 150")
     assert all(high - low >= 2.0 - 1e-9 for low, high in pairwise(places)) and abs(sum(places) / 3 - 90.17) < 0.1
 
 
