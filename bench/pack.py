@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _read(file: Path) -> list[Row]:
-    return read_rows(file, mend=False, is_row=is_row)
+    return read_rows(file, is_row, mend=False)
 
 
 def told_of(lines: Iterable[Row]) -> tuple[set[tuple[Any, Any]], set[str]]:

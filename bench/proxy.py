@@ -48,6 +48,7 @@ TUNED = tuple(way for way in WAYS if way != "whole")
 SPLIT = "test-iid"
 
 Row = dict[str, Any]
+ROW = {"mark", "reader", "way", "relevance", "tokens", "exact"}
 
 
 @dataclass(frozen=True)
@@ -254,6 +255,15 @@ def to_markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines[1:]) + "\n"
 
 
+def is_row(row: Row) -> bool:
+    """Whether a line of a file is one of these.
+
+    >>> is_row({"mark": "m"}), is_row(dict.fromkeys(ROW, "") | {"exact": {}})
+    (False, True)
+    """
+    return row.keys() >= ROW and isinstance(row["exact"], dict)
+
+
 def _counts(row: Row, relevance: str) -> bool:
     return row["relevance"] == relevance or row["way"] in BLIND
 
@@ -297,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ordinary = None if options.weights is None else load_model(options.weights, device)
     held = HeldOut(plan, device, options.workers, ordinary)
     file = options.out / "asked.jsonl"
-    known = {row["mark"]: row for row in read_rows(file)}
+    known = {row["mark"]: row for row in read_rows(file, is_row)}
     rows = []
     for asking in askings(options.out, options.ways, further, options.weights):
         row = known.get(asking.mark(plan)) or ask(asking, plan, held)

@@ -43,6 +43,7 @@ CONTEXT = 8  # pixels round a box that count for the similarity of a region: its
 
 Reader = Callable[[Image.Image, Sequence[Box]], str]
 Row = dict[str, Any]
+ROW = {"key", "print", "budget", "allocator", "source", "measure", "score"}
 Done = frozenset[tuple[str, str, str]]  # print of the page, allocator, source
 
 
@@ -205,11 +206,20 @@ def fingerprint(image: UInt8[np.ndarray, "h w 3"], question: Question) -> str:
     return content_key(torch.from_numpy(image), question.text, question.answers, boxes)
 
 
+def is_row(row: Row) -> bool:
+    """Whether a line of a file is one of these.
+
+    >>> is_row({"key": "documents/val/0"}), is_row(dict.fromkeys(ROW, ""))
+    (False, True)
+    """
+    return row.keys() >= ROW
+
+
 def run(
     plan: Plan, file: Path, *, workers: int = 1, reader: Reader = read_text, tick: Callable[[], None] = lambda: None
 ) -> list[Row]:
     """Measure what `file` does not have yet and append it; the rows of the plan. Every page done is a `tick`."""
-    known = read_rows(file)
+    known = read_rows(file, is_row)
     done: dict[str, set[tuple[str, str, str]]] = {}
     for row in known:
         if row["budget"] == plan.budget:

@@ -16,7 +16,7 @@ Row = dict[str, Any]
 PACKED = {".gz": gzip.decompress, ".xz": lzma.decompress}
 
 
-def read_rows(file: Path, mend: bool = True, is_row: Callable[[Row], bool] = lambda row: True) -> list[Row]:
+def read_rows(file: Path, is_row: Callable[[Row], bool], mend: bool = True) -> list[Row]:
     """The rows of a file, which may be packed (.gz, .xz). A line that is unfinished is left out: a killed run left it,
     or another process is writing it. With `mend` it is cut off, for who goes on with the file.
 
@@ -96,5 +96,5 @@ def _parsed(file: Path, lines: Iterable[bytes], is_row: Callable[[Row], bool]) -
         if not isinstance(row, dict):
             raise ValueError(f"line {number} is no row")
         if not is_row(row):
-            raise DataError(f"{file}, line {number} is no row of `homunculus eval`: give a file that it wrote")
+            raise DataError(f"{file}, line {number} is no row of ours: give a file that the same command wrote")
         yield row

@@ -82,7 +82,7 @@ class Kept:
         # What one process asked another may have asked as well, with the facts in the file of whoever came first.
         lines = []
         for one in every:
-            own = read_rows(one, one == self.file, is_row)
+            own = read_rows(one, is_row, mend=one == self.file)
             if one == self.file:
                 self._told = {_name(line) for line in own if not _is_answer(line)}
             lines += own

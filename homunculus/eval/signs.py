@@ -5,17 +5,19 @@ clusters add up to whole numbers, and how likely each of their sums is follows w
 """
 
 from collections.abc import Sequence
-from math import prod
+from math import lcm, prod
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 from homunculus.data.dice import Dice
 from homunculus.eval.clusters import RESAMPLES, Clusters, group_by_stratum, portions
 
-_NEVER = 1e-20  # a probability that adds nothing to a p-value that is printed
 _TOO_MANY = 1 << 21  # sums of strata that are held in memory
+_TOO_LONG = 1 << 27  # additions that take longer than draws
+_LARGEST = 1 << 62  # whole number
+_NEVER, _LEAST = 1e-20, 1e-12  # sums less likely than the one, left out where there are many, are less than the other
 
 
 def sign_flip(
@@ -43,7 +45,7 @@ def sign_flip(
         return exact
     every = np.concatenate([part.sums / part.counts.sum() for part in parts])  # what each adds to its stratum's mean
     sums = np.abs(every[every != 0])  # a sign of nothing changes nothing
-    observed = _about(abs(every.sum()))
+    observed = abs(every.sum()) - 1e-12 * sums.sum()  # sums in another order differ in last bits
     if 2 ** len(sums) <= resamples:
         return float((np.abs(_all_signs(len(sums)) @ sums) >= observed).mean())
     dice = Dice("sign flip", seed)
@@ -54,45 +56,44 @@ def sign_flip(
     return (1 + as_large) / (1 + resamples)
 
 
-def _about(value: float) -> float:
-    """Sums in another order differ in last bits."""
-    return value * (1 - 1e-9)
-
-
 def _all_signs_of_whole(parts: Sequence[Clusters]) -> float | None:
     """The share of all signs that give as large a mean of strata; None where sums are not whole or too many differ."""
-    by_count: dict[float, list[int]] = {}  # strata of as many questions add up as one
-    observed = 0.0
-    for part in parts:
-        if (part.sums != np.rint(part.sums)).any():
-            return None
-        own = by_count.setdefault(part.counts.sum(), [])
-        own += np.abs(part.sums[part.sums != 0]).astype(int).tolist()
-        observed += part.sums.sum() / part.counts.sum()
-    each = [_signed_sums(steps, count) for count, steps in by_count.items()]
-    each.sort(key=lambda own: len(own[0]))
-    if prod(len(values) for values, _ in each[:-1]) > _TOO_MANY:
+    steps = [np.abs(part.sums[part.sums != 0]) for part in parts]
+    work = sum(len(own) * own.sum() for own in steps)
+    if work > _TOO_LONG or any((part.sums != np.rint(part.sums)).any() for part in parts):
         return None
-    means, likely = np.zeros(1), np.ones(1)
-    for values, chances in each[:-1]:
-        means, likely = np.add.outer(means, values).ravel(), np.multiply.outer(likely, chances).ravel()
-    values, chances = each[-1]
+    by_count: dict[int, list[int]] = {}  # strata of as many questions add up as one
+    for part, own in zip(parts, steps, strict=True):
+        by_count.setdefault(int(part.counts.sum()), []).extend(own.astype(int).tolist())
+    common = lcm(*by_count)  # means over it are whole again, so that equal ones are equal
+    observed = abs(sum(int(part.sums.sum()) * (common // int(part.counts.sum())) for part in parts))
+    if common * sum(map(sum, by_count.values())) > _LARGEST:
+        return None
+    if observed == 0:
+        return 1.0
+    each = [(*_signed_sums(own), common // count) for count, own in by_count.items()]
+    surely = 2.0 ** (1 - sum(map(len, by_count.values())))  # the signs as they are, and all turned
+    if prod(len(sums) for sums, *_ in each) > _TOO_MANY * max(len(sums) for sums, *_ in each):
+        each = [(sums[likely > _NEVER], likely[likely > _NEVER], weight) for sums, likely, weight in each]
+        surely = max(surely, _LEAST)
+    each.sort(key=lambda own: len(own[0]))
+    if prod(len(sums) for sums, *_ in each[:-1]) > _TOO_MANY:
+        return None
+    means, likely = np.zeros(1, dtype=np.int64), np.ones(1)
+    for sums, chances, weight in each[:-1]:
+        means, likely = np.add.outer(means, weight * sums).ravel(), np.multiply.outer(likely, chances).ravel()
+    sums, chances, weight = each[-1]
     or_more = np.append(np.cumsum(chances[::-1])[::-1], 0.0)
-    beyond = sum(  # signs of the others as they are, and of these such that together they are as large or as small
-        float(likely @ or_more[np.searchsorted(values, _about(abs(observed)) - way * means)]) for way in (1, -1)
-    )
-    flips = sum(len(steps) for steps in by_count.values())
-    return min(1.0, max(beyond, 2.0 ** (1 - flips))) if observed else 1.0  # the signs as they are, and all turned
+    beyond = 2 * float(likely @ or_more[np.searchsorted(weight * sums, observed - means)])  # as far below as above
+    return min(1.0, max(beyond, surely))
 
 
-def _signed_sums(
-    steps: Sequence[int], count: float
-) -> tuple[Float64[np.ndarray, " sums"], Float64[np.ndarray, " sums"]]:
-    """Every sum of these whole numbers with random signs, over a count, and how likely it is.
+def _signed_sums(steps: Sequence[int]) -> tuple[Int64[np.ndarray, " sums"], Float64[np.ndarray, " sums"]]:
+    """Every sum of these whole numbers with random signs, and how likely it is.
 
-    >>> values, chances = _signed_sums([1, 2], 1.0)
-    >>> values.tolist(), chances.tolist()
-    ([-3.0, -1.0, 1.0, 3.0], [0.25, 0.25, 0.25, 0.25])
+    >>> sums, chances = _signed_sums([1, 2])
+    >>> sums.tolist(), chances.tolist()
+    ([-3, -1, 1, 3], [0.25, 0.25, 0.25, 0.25])
     """
     total = sum(steps)
     likely = np.ones(1)
@@ -101,8 +102,8 @@ def _signed_sums(
         wider[: len(likely)] += likely / 2
         wider[2 * step :] += likely / 2
         likely = wider
-    kept = likely > _NEVER
-    return (np.arange(-total, total + 1)[kept]) / count, likely[kept]
+    there = likely > 0
+    return np.arange(-total, total + 1)[there], likely[there]
 
 
 def _all_signs(count: int) -> Float64[np.ndarray, "all count"]:

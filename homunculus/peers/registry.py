@@ -37,10 +37,6 @@ class Peer:
     merges: bool = False  # tokens it gives up go into those it keeps
     attention: Collection[str] = BOTH  # where it may ask how much each token is looked at, which is dear to find out
 
-    def __post_init__(self) -> None:
-        if isinstance(self.attention, str) or not set(self.attention) <= set(BOTH):
-            raise AllocatorError(f"attention of {self.name} is some of {BOTH} or (), got {self.attention!r}")
-
     def options(self) -> list[str]:
         """The names of the keyword options it takes."""
         return options_of(self.function)
@@ -113,6 +109,9 @@ _REGISTRY: dict[str, Peer] = {}
 
 def register(name: str, summary: str, **traits: Any) -> Callable[[Callable], Callable]:
     """Decorator: make a function known as the peer `name`; `traits` are fields of `Peer`."""
+    attention = traits.get("attention", BOTH)
+    if not isinstance(attention, (tuple, list, set, frozenset)) or not set(attention) <= set(BOTH):
+        raise AllocatorError(f"attention of {name} is some of {BOTH} or (), got {attention!r}")
 
     def add(function: Callable) -> Callable:
         if name in _REGISTRY:

@@ -319,8 +319,11 @@ def default_allocator(arm: Arm, simple_rule: Claim) -> tuple[str | None, str]:
 
 
 def corrected(arm: Arm, families: Sequence[str] = THREE, base: str = BASE) -> dict[str, float]:
-    """p-values against one method of all others that neither decide nor are shown every leaf, after Holm."""
+    """p-values against one method of all others that neither decide nor are shown every leaf, after Holm. Those of the
+    package count as if there were no methods of somebody's own, and those of somebody's own among all."""
     names = [name for name in (*arm.allocators(), *arm.peers()) if name not in (*DECIDE, base)]
     pairs = {name: arm.find(name, families).against(arm.find(base, families)) for name in names}
     known = {name: pair.p for name, pair in pairs.items() if pair is not None}
-    return dict(zip(known, holm(list(known.values())), strict=True))
+    ours = {name: p for name, p in known.items() if is_built_in(name)}
+    among_all, among_ours = (dict(zip(own, holm(list(own.values())), strict=True)) for own in (known, ours))
+    return among_all | among_ours

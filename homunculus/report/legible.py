@@ -8,7 +8,6 @@ measured last.
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from homunculus.errors import DataError, OutputError
 from homunculus.eval.legibility import FULL
@@ -29,10 +28,10 @@ def read_legibility(file: Path) -> list[Row]:
     if not file.is_file():
         raise DataError(f"{file} is not there: {advice}")
     try:
-        rows: list[Any] = read_rows(file, mend=False)
-    except OutputError:
+        rows = read_rows(file, _is_row, mend=False)
+    except (OutputError, DataError):
         rows = []
-    if not rows or not all(map(_is_row, rows)):
+    if not rows:
         raise DataError(f"{file} holds no rows of legibility: {advice}")
     text = [row for row in rows if row["measure"] == "legibility"]
     if not text:
@@ -40,13 +39,12 @@ def read_legibility(file: Path) -> list[Row]:
     return text
 
 
-def _is_row(row: Any) -> bool:
+def _is_row(row: Row) -> bool:
     """
-    >>> _is_row({"cost": {}}), _is_row([1, 2]), _is_row(dict.fromkeys(NEEDED, "") | {"score": 0.5})
-    (False, False, True)
+    >>> _is_row({"cost": {}}), _is_row(dict.fromkeys(NEEDED, "") | {"score": 0.5})
+    (False, True)
     """
-    known = isinstance(row, dict) and all(name in row for name in NEEDED)
-    return known and isinstance(row["score"], (int, float))
+    return all(name in row for name in NEEDED) and isinstance(row["score"], (int, float))
 
 
 def legibility_sections(rows: Sequence[Row] | None, budget: int) -> list[Block]:

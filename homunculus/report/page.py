@@ -298,7 +298,7 @@ def _time_of_answering(spent: Sequence[Row]) -> str:
     """By device: an hour of one is not an hour of another."""
     by_device: dict[str, list[Row]] = defaultdict(list)
     for line in spent:
-        by_device[line.get("device") or "a device that was not noted"].append(line)
+        by_device[line["device"]].append(line)
     told = [
         f"{sum(line['seconds'] for line in own) / 60:.1f} min on {device} for "
         f"{_grouped(sum(line['questions'] for line in own))} answers"

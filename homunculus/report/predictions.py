@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from homunculus.data import REGIONS
+from homunculus.eval.plans import is_built_in
 from homunculus.eval.signs import holm
 from homunculus.eval.suites import THRICE
 from homunculus.relevance.maps import SOURCES
@@ -127,7 +128,7 @@ def p6(arm: Arm) -> Claim:
 def p7(arm: Arm) -> Claim:
     claims = []
     for family, names in BEST.items():
-        found = [one for name in arm.allocators() if (one := arm.find(name, [family]))]
+        found = [one for name in filter(is_built_in, arm.allocators()) if (one := arm.find(name, [family]))]
         absent = [one for name in names if not (one := arm.find(name, [family]))]
         if absent or len(found) < 3:
             claims.append(Claim(None, (), tuple(one.label for one in absent) or (f"more allocators on {family}",)))

@@ -197,7 +197,7 @@ def measured_how(line: Mapping[str, Any]) -> tuple[str | None, str | None, bool]
 
 def _way(arm: str, about: Mapping[str, Any]) -> Way:
     size = int(about["size"][0]), int(about["size"][1])
-    how, dtype = told(about.get("how") or {}), about.get("dtype", "float32")
+    how, dtype = told(about.get("how") or {}), about["dtype"]
     named = {name: about[name] for name in ("method", "split", "family", "weights")}
     named["relevance"] = one_name(about["relevance"])
     return Way(arm=arm, how=how, size=size, dtype=dtype, budget=tokens_of(about), **named)

@@ -219,8 +219,8 @@ def readers_table(arm: Arm, other: Arm) -> Table | None:
 SHARES = "The same as shares of full-resolution accuracy, in percent, on the questions both were asked"
 READERS = {  # arms that are compared, and what has to be said of it
     ("tuned", "zero-shot"): "What tuning changed, on the same questions.",
-    ("seconds", "tuned"): "How many steps fit into the seconds was told from a few of them, so the seconds came out "
-    "unequal. Exact answers are of the same questions on both sides.",
+    ("seconds", "tuned"): "How many steps fit into the seconds is told beforehand; what they took is beside them. "
+    "Exact answers are of the same questions on both sides.",
 }
 
 

@@ -22,7 +22,6 @@ from homunculus.eval.drawing import Draw, drawers, remembering
 from homunculus.eval.plans import Plan, reader_of, weights_key
 from homunculus.eval.rows import Kept
 from homunculus.eval.running import Tick, run, without_repeats
-from homunculus.eval.surroundings import sharing
 from homunculus.model.vlm import CompactVLM
 from homunculus.train import checkpoint
 from homunculus.train.pool import Pool
@@ -149,9 +148,10 @@ def run_tuned(
             if enough not in pools:
                 pools[enough] = stack.enter_context(make_pool(base, own[0], workers, enough))
                 pools[enough].fill()
+            began = time.monotonic()
             with apart():
                 model, about = tuned(base, own[0], [pools[enough]], tuning)
-            longest = max(longest, about["seconds"] * sharing(base.device))
+            longest = max(longest, time.monotonic() - began)
             told = {"tuned": shown_how(own[0]) | about}
             weights = weights_key(model)
             if folder is not None:

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
 from homunculus.allocation import get_allocator
@@ -47,6 +47,8 @@ from homunculus.train.score import fill, predicted
 EACH = 8  # questions of an image in a batch
 WARMUP = 10  # steps, of those that seconds allow
 REHEARSED = (4, 24)  # steps
+
+Segments = dict[tuple[int, int], Tensor]  # of images, by the number of the pool and the slot in it
 
 
 @dataclass(frozen=True)
@@ -84,24 +86,27 @@ class Tuning:
 def tuned(base: CompactVLM, plan: Plan, pools: Sequence[Pool], tuning: Tuning) -> tuple[CompactVLM, dict[str, Any]]:
     """A copy of a model, tuned for the method of a plan, and what was done to it."""
     settings, about = tuning.settings, dict[str, Any](tuning.asked)
+    segments = cut(pools, base.config.leaf) if plan.method == SEGMENTED else None  # beforehand: no part of the time
+
+    def learned(settings: Settings) -> tuple[CompactVLM, Outcome, float]:
+        return _learned(base, plan, pools, tuning.batch, settings, segments)
+
     if tuning.seconds is not None:
-        steps = steps_in(
-            tuning.seconds, lambda count: _learned(base, plan, pools, tuning.batch, replace(settings, steps=count))
-        )
+        steps = steps_in(tuning.seconds, lambda count: learned(replace(settings, steps=count))[2])
         settings = replace(settings, steps=steps, warmup=WARMUP)
-    model, outcome, seconds = _learned(base, plan, pools, tuning.batch, settings)
+    model, outcome, seconds = learned(settings)
     taken = seconds / sharing(base.device)  # of the device's time, its part
     about |= {"samples": outcome.step * tuning.batch, "seconds": round(taken, 2)}
     return model.eval().requires_grad_(False), about | {"loss": round(outcome.loss, 4)}
 
 
 def _learned(
-    base: CompactVLM, plan: Plan, pools: Sequence[Pool], batch: int, settings: Settings
+    base: CompactVLM, plan: Plan, pools: Sequence[Pool], batch: int, settings: Settings, segments: Segments | None
 ) -> tuple[CompactVLM, Outcome, float]:
     """A copy of a model after some steps, and the seconds they took."""
     model = copy.deepcopy(base).train()
     reader = [*model.encoder.parameters(), *model.decoder.parameters()]
-    loss = OwnTokens(model, pools, plan, batch)
+    loss = OwnTokens(model, pools, plan, batch, segments)
     with TemporaryDirectory() as folder:
         started = time.monotonic()
         outcome = fit(
@@ -110,27 +115,48 @@ def _learned(
         return model, outcome, time.monotonic() - started
 
 
-def steps_in(seconds: float, learned: Callable[[int], tuple[Any, Any, float]]) -> int:
+def steps_in(seconds: float, taken: Callable[[int], float]) -> int:
     """How many steps take so many seconds, beginning and end included: by the clock of rehearsals that are thrown away,
-    a short one and a longer one, after a first in which kernels are chosen.
+    short ones and a longer one, after a first in which kernels are chosen. Of the short ones the quicker counts, and a
+    step is taken to be a quarter of the longer one's mean at least: a machine that is busy for a moment must not make
+    steps look like nothing.
 
-    >>> steps_in(6.0, lambda steps: (None, None, 0.5 + 0.1 * steps))
+    >>> steps_in(6.0, lambda steps: 0.5 + 0.1 * steps)
     55
     """
-    learned(REHEARSED[0])
-    short, long = (learned(steps)[2] for steps in REHEARSED)
-    each = max((long - short) / (REHEARSED[1] - REHEARSED[0]), 1e-4)
-    return max(WARMUP, int((seconds - short) / each + REHEARSED[0] + 1e-6))
+    few, more = REHEARSED
+    taken(few)
+    first, long, second = taken(few), taken(more), taken(few)
+    short = min(first, second)
+    each = max((long - short) / (more - few), long / (4 * more))
+    return max(WARMUP, int((seconds - short) / each + few + 1e-6))
+
+
+def cut(pools: Sequence[Pool], leaf: int) -> Segments:
+    """The segments of all images of pools that stay as they are."""
+    return {
+        (number, slot): labels_of(image, leaf)
+        for number, pool in enumerate(pools)
+        for slot, image in enumerate(pool.rows.images.movedim(3, 1))
+    }
+
+
+def labels_of(image: Shaped[Tensor, "3 h w"], leaf: int) -> Int64[Tensor, "lh lw"]:
+    """They are cut on the CPU."""
+    grid = max(1, image.shape[2] // leaf), max(1, image.shape[1] // leaf)
+    return classical_labels(ImagePyramid(image[None].cpu(), grid, leaf))[0]
 
 
 class OwnTokens:
     """The loss of a step on the tokens of a plan's method, for `loop.fit`."""
 
-    def __init__(self, model: CompactVLM, pools: Sequence[Pool], plan: Plan, batch: int) -> None:
+    def __init__(
+        self, model: CompactVLM, pools: Sequence[Pool], plan: Plan, batch: int, segments: Segments | None = None
+    ) -> None:
         self.model, self.pools, self.plan, self.batch = model, pools, plan, batch
         self.how = {name: value for name, value in plan.how.items() if name not in ("longest", "told")}  # of the method
         self.dtype = torch.bfloat16 if model.device.type == "cuda" else torch.float32
-        self.segments: dict[int, Tensor] = {}  # of the pool's images, found when one first comes
+        self.segments: Segments = {} if segments is None else segments  # found when an image first comes
 
     def begin(self, step: int) -> None:
         fill(self.pools, step)
@@ -153,7 +179,7 @@ class OwnTokens:
             allocator, budget = self.plan.cells
             if get_allocator(allocator).batchwide:
                 return self._together(samples, density)
-            how = self.how | ({"segments": self._labels(samples)} if allocator == SEGMENTED else {})
+            how = self.how | ({"segments": self._labels(samples, step)} if allocator == SEGMENTED else {})
             how |= {"leaf": leaf, "seed": step, "dtype": self.dtype}
             tokens = look(images, density, budget, allocator, **how)
             cells = cells_of(rectangular(tokens.allocation))
@@ -206,14 +232,13 @@ class OwnTokens:
         features, places = (part.repeat_interleave(each, 0) for part in (reduced.features, reduced.places))
         return remember_tokens(self.model, features, places)
 
-    def _labels(self, samples: Samples) -> Int64[Tensor, "b lh lw"]:
-        """The segments of every question's image; they are cut on the CPU, once for each image of the pool."""
-        slots = samples.slot[:: samples.each].tolist()
-        for slot, image in zip(slots, samples.images, strict=True):
-            if slot not in self.segments:
-                grid = tuple(max(1, side // self.model.config.leaf) for side in image.shape[:0:-1])
-                self.segments[slot] = classical_labels(ImagePyramid(image[None].cpu(), grid, self.model.config.leaf))[0]
-        found = torch.stack([self.segments[slot] for slot in slots]).to(self.model.device)
+    def _labels(self, samples: Samples, step: int) -> Int64[Tensor, "b lh lw"]:
+        """The segments of every question's image, cut once for each image of the pool."""
+        keys = [(step % len(self.pools), slot) for slot in samples.slot[:: samples.each].tolist()]
+        for key, image in zip(keys, samples.images, strict=True):
+            if key not in self.segments:
+                self.segments[key] = labels_of(image, self.model.config.leaf)
+        found = torch.stack([self.segments[key] for key in keys]).to(self.model.device)
         return found.repeat_interleave(samples.each, 0)
 
     def _together(self, samples: Samples, density: Float[Tensor, "b gh gw"]) -> Memory:

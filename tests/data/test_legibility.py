@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from homunculus.cli import bench
 from homunculus.data import REGIONS
 from homunculus.data.record import Question, Record
-from homunculus.errors import AllocatorError, DataError, OutputError
+from homunculus.errors import AllocatorError, DataError, HomunculusError, OutputError
 from homunculus.eval import judge
 from homunculus.eval import legibility as benchmark
 from homunculus.eval.judge import legibility, plain
-from homunculus.eval.legibility import FULL, Arm, Plan, look, run
+from homunculus.eval.legibility import FULL, Arm, Plan, is_row, look, run
 from homunculus.eval.legibility_figure import draw
 from homunculus.eval.legibility_table import summarise, to_cells, to_csv, to_markdown
 from homunculus.eval.lines import read_rows
@@ -216,7 +216,7 @@ def test_a_stopped_run_goes_on_without_loss_or_duplicates(pages, tmp_path):
     assert len(read) == 4 * len(SMALL.arms(0))  # two of six pages were done
     key = json.dumps
     assert sorted(rows, key=key) == sorted(expected, key=key)
-    assert sorted(read_rows(file), key=key) == sorted(read_rows(whole), key=key)
+    assert sorted(read_rows(file, is_row), key=key) == sorted(read_rows(whole, is_row), key=key)
     assert run(SMALL, file, reader=lambda image, boxes: pytest.fail("read again")) == rows
 
 
@@ -254,11 +254,13 @@ def test_the_first_question_about_a_small_place_is_asked():
         benchmark.asked(Record("k", record.image, everywhere, (nowhere,)))
 
 
-def test_a_file_that_is_no_log_is_refused(tmp_path):
+@pytest.mark.parametrize("text", ["not json\n", '{"name":"a"}\n{"precious ha', '{"key":"a"}\n'])
+def test_a_file_that_is_no_log_is_refused_and_stays(tmp_path, text):
     file = tmp_path / "rows.jsonl"
-    file.write_text("not json\n")
-    with pytest.raises(OutputError, match="move it away"):
-        read_rows(file)
+    file.write_text(text)
+    with pytest.raises(HomunculusError, match=r"move it away|line 1 is no row of ours: give a file"):
+        run(SMALL, file, reader=stripes_read)
+    assert file.read_text() == text
 
 
 def test_scenes_are_measured_without_a_reader(pages, tmp_path):
@@ -364,7 +366,7 @@ def test_the_command_writes_everything_and_goes_on(pages, tmp_path, monkeypatch)
             "table.csv",
             "table.md",
         ]
-        assert len(read_rows(tmp_path / "results" / "rows.jsonl")) == 3 * 4
+        assert len(read_rows(tmp_path / "results" / "rows.jsonl", is_row)) == 3 * 4
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Intervals that hold as often as they say, p-values that are uniform when nothing is there."""
 
 from itertools import product
+from math import comb
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from homunculus.errors import DataError
-from homunculus.eval import clusters, compare, holm, interval, statistics
+from homunculus.eval import clusters, compare, holm, interval, signs, statistics
 from homunculus.eval.clusters import group
 from homunculus.eval.signs import sign_flip
 from homunculus.eval.statistics import proportion, ratio
@@ -202,8 +203,8 @@ def test_what_is_no_share():
 def test_p_values_count_all_signs(values):
     differences = np.array(values)
     observed = abs(differences.sum())
-    signs = np.array(np.meshgrid(*[[-1, 1]] * len(values))).reshape(len(values), -1)
-    expected = np.mean(np.abs(differences @ signs) >= observed - 1e-9)
+    every = np.array(np.meshgrid(*[[-1, 1]] * len(values))).reshape(len(values), -1)
+    expected = np.mean(np.abs(differences @ every) >= observed - 1e-9)
     assert sign_flip(values) == pytest.approx(expected)
 
 
@@ -224,9 +225,42 @@ def test_p_values_of_whole_numbers_count_all_signs_of_strata(parts):
     differences = np.array([value for part in parts for value in part], dtype=float)
     strata = [place for place, part in enumerate(parts) for _ in part]
     shares = np.array([value / len(part) for part in parts for value in part])
-    signs = np.array(np.meshgrid(*[[-1, 1]] * len(shares))).reshape(len(shares), -1)
-    expected = np.mean(np.abs(shares @ signs) >= abs(shares.sum()) - 1e-9)
+    every = np.array(np.meshgrid(*[[-1, 1]] * len(shares))).reshape(len(shares), -1)
+    expected = np.mean(np.abs(shares @ every) >= abs(shares.sum()) - 1e-9)
     assert sign_flip(differences, strata=strata, resamples=2) == pytest.approx(expected)
+
+
+def test_means_of_strata_that_are_alike_are_alike():
+    """Whole sums over other counts: a third and two thirds less one is nothing, whatever floats make of it."""
+    for values, counts in (((1, 2, -3), (10, 10, 10)), ((1, 2, -6), (3, 6, 9)), ((5, -7, 2, 3), (5, 7, 4, 6))):
+        differences = np.concatenate([np.eye(count)[0] * value for value, count in zip(values, counts, strict=True)])
+        shares = np.array([value / count for value, count in zip(values, counts, strict=True)])
+        every = np.array(np.meshgrid(*[[-1, 1]] * len(shares))).reshape(len(shares), -1)
+        expected = np.mean(np.abs(shares @ every) >= abs(shares.sum()) - 1e-9)
+        assert sign_flip(differences, strata=np.repeat(range(len(counts)), counts).tolist(), resamples=2) == expected
+
+
+def test_p_values_far_out_are_exact():
+    exact = 2 * sum(comb(100, k) for k in range(3)) / 2**100
+    assert sign_flip([1] * 98 + [-1] * 2) == pytest.approx(exact, rel=1e-9)
+
+
+def test_sums_too_large_to_write_down_are_drawn():
+    assert sign_flip([1e9, -1, 3]) == 0.5 and sign_flip([1e19, -1, 3]) == 1.0
+
+
+def test_where_sums_are_many_only_the_likely_ones_are_written_down(monkeypatch):
+    """Which makes nothing less likely than it is."""
+    chance = np.random.default_rng(2)
+    counts = (200, 150, 90)
+    strata = np.repeat(range(3), counts).tolist()
+    for lead in (5, 60, 200):
+        differences = chance.integers(-1, 2, sum(counts)).astype(float)
+        differences[:lead] = 1
+        whole = sign_flip(differences, strata=strata)
+        with monkeypatch.context() as own:
+            own.setattr(signs, "_TOO_MANY", 1 << 14)
+            assert sign_flip(differences, strata=strata) == pytest.approx(max(whole, 1e-12), rel=1e-6)
 
 
 def test_many_whole_numbers_need_no_draws():
@@ -242,6 +276,16 @@ def test_many_whole_numbers_need_no_draws():
     assert 0.001 < exact < 0.9 and drawn == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 20_000))
     assert sign_flip(differences, strata=strata, seed=1, resamples=10) == exact
     assert sign_flip([1.0] * 1000) == 2.0**-999
+
+
+def test_every_stratum_is_drawn_by_itself():
+    """Means of opposite strata do not move against each other: they would, were both drawn alike."""
+    values = np.random.default_rng(3).random(80)
+    strata = ["a"] * 80 + ["b"] * 80
+    found = interval([*values, *(1 - values)], strata=strata, method="percentile")
+    alone = interval(values, method="percentile")
+    assert found.mean == pytest.approx(0.5)
+    assert found.high - found.low == pytest.approx((alone.high - alone.low) / np.sqrt(2), rel=0.1)
 
 
 def test_how_much_is_kept_of_draws_changes_nothing(monkeypatch):
@@ -260,6 +304,10 @@ def test_shares_of_all_or_nothing_are_not_certain():
         found = proportion([right] * 160, labels)
         assert found == pytest.approx((right, exact.low, exact.high)) and proportion([right] * 160, labels) == found
     assert proportion([0] * 40, strata="a" * 20 + "b" * 20) == proportion([0] * 40)
+    reach = proportion([0] * 40).high
+    both = proportion([0] * 20 + [1] * 20, strata="a" * 20 + "b" * 20)  # nothing can be drawn that differs here either
+    assert both == pytest.approx((0.5, 0.5 - reach, 0.5 + reach))
+    assert proportion([0] * 63, strata="a" * 3 + "b" * 60) == proportion([0] * 6)  # which knows little of the first
     some = [0, 1] * 20
     assert proportion(some, strata="a" * 20 + "b" * 20) == interval(some, strata="a" * 20 + "b" * 20)
 

@@ -28,6 +28,7 @@ from homunculus.eval.surroundings import sharing
 from homunculus.model.answer import answer
 from homunculus.model.looking import LearnedRelevance
 from homunculus.model.vlm import look
+from homunculus.peers import compact
 from homunculus.peers.compact import every_leaf
 from tests.experiment.conftest import SMALL
 
@@ -37,6 +38,23 @@ def test_a_density_that_is_shared_is_that_of_the_model(model, asked):
     shared = chunk.density(Plan("scenes", **SMALL))
     alone = torch.cat([LearnedRelevance(model)(one.image[None], [one.question.text]) for one in asked])
     assert torch.allclose(shared, alone.double() / alone.double().sum((1, 2), keepdim=True), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("methods", "asks"),
+    [
+        (("topk", "peers/divprune"), set()),
+        (("peers/visionzip", "peers/tome"), {"late"}),
+        (("peers/visionzip", "peers/hired"), {"late", "early"}),
+    ],
+)
+def test_a_run_pays_for_the_attention_that_its_methods_ask_for(model, monkeypatch, methods, asks):
+    blocks, received = [], compact.received
+    monkeypatch.setattr(compact, "received", lambda block, *rest: blocks.append(block) or received(block, *rest))
+    plans = [Plan("scenes", questions=2, method=method, budget=24, **SMALL) for method in methods]
+    assert run(model, plans, Kept(None))
+    ends = {"late": model.encoder.blocks[-1], "early": model.encoder.blocks[0]}
+    assert set(blocks) == {ends[when] for when in asks}
 
 
 def test_the_first_turn_keeps_its_allocation(model, asked):

@@ -4,6 +4,7 @@ import copy
 import time
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -152,8 +153,38 @@ def test_steps_are_counted_by_the_clock(model, pool, monkeypatch):
     monkeypatch.setattr(tune.time, "monotonic", lambda: now[0])
     learned, about = tuned(model, plan_of("topk"), [pool], Tuning(batch=EACH, samples=EACH, seconds=30.0))
     assert about["seconds"] == 30.0 and about["samples"] == EACH * (30 - 1) / 0.25
-    assert len({own for _, own, _ in runs}) == 4 == len(runs) and all(own == other for _, own, other in runs)
+    assert len({own for _, own, _ in runs}) == 5 == len(runs) and all(own == other for _, own, other in runs)
     assert id(learned) == runs[-1][1] and id(model) not in {own for _, own, _ in runs}
+
+
+@pytest.mark.parametrize("late", [0.3, 0.9, 1.0, 5.0, 1000.0])
+@pytest.mark.parametrize("run", range(4))
+def test_a_moment_in_which_the_machine_is_busy_makes_no_tuning_long(run, late):
+    """Any of the four rehearsals takes longer than it should."""
+    runs = []
+
+    def taken(steps):
+        runs.append(steps)
+        return 0.3 + 0.05 * steps + (late if len(runs) == run + 1 else 0.0)
+
+    assert tune.WARMUP <= tune.steps_in(6.0, taken) <= 114 and len(runs) == 4
+
+
+def test_segments_are_cut_before_the_clock_runs(model, pool, monkeypatch):
+    """Once for each image, whether its method is tuned for samples or for seconds."""
+    cuts, labels, fits, real = [], tune.labels_of, [], tune.fit
+    monkeypatch.setattr(tune, "labels_of", lambda *how: cuts.append(1) or labels(*how))
+
+    def fit(*how, **more):
+        fits.append(len(cuts))
+        return real(*how, **more)
+
+    monkeypatch.setattr(tune, "fit", fit)
+    tuned(model, plan_of("atlas"), [pool], Tuning(batch=EACH, samples=EACH, seconds=0.01))
+    assert fits == [pool.capacity] * 5 and len(cuts) == pool.capacity
+    samples = pool.draw(EACH, 0, EACH)
+    own = OwnTokens(model, [pool], plan_of("atlas"), EACH, tune.cut([pool], 16))
+    assert own._labels(samples, 0).equal(OwnTokens(model, [pool], plan_of("atlas"), EACH)._labels(samples, 0))
 
 
 def test_lots_are_drawn_anew_at_every_step_and_nothing_else_is(model, pool):
@@ -231,16 +262,17 @@ def test_a_reader_that_was_being_asked_is_not_tuned_again(model, tmp_path, monke
 def test_no_reader_is_begun_that_would_not_be_finished_in_time(model, monkeypatch):
     """The next may take as long as the longest so far."""
     plans = [Plan("scenes", questions=4, method=method, budget=64, **SMALL) for method in ("topk", "uniform", "v1")]
-    named, real = [], fair.tuned
+    named, real, clock, later = [], fair.tuned, time.monotonic, [0.0]
 
     def slow(*how):
         named.append(how[1].method)
-        found, about = real(*how)
-        return found, about | {"seconds": 1e6 if len(named) == 2 else about["seconds"]}
+        later[0] += 6e4 if len(named) == 2 else 0.0  # whatever is counted of it as tuning
+        return real(*how)
 
     monkeypatch.setattr(fair, "tuned", slow)
+    monkeypatch.setattr(fair, "time", SimpleNamespace(monotonic=lambda: clock() + later[0]))
     kept = Kept(None)
-    assert not run_tuned(model, plans, kept, FEW, images=4, until=time.monotonic() + 1e5)
+    assert not run_tuned(model, plans, kept, FEW, images=4, until=clock() + 1e5)
     assert named == ["topk", "uniform"] and len(kept.rows) == 2  # what was tuned is asked
 
 

@@ -107,7 +107,7 @@ def test_attention_is_needed_where_it_is_asked_for():
 
 
 @pytest.mark.usefixtures("registered")
-@pytest.mark.parametrize("attention", ["late", ("later",), ("late", "both")])
+@pytest.mark.parametrize("attention", ["late", ("later",), ("late", "both"), True, False, None])
 def test_attention_is_late_or_early(attention):
     with pytest.raises(AllocatorError, match=r"attention of mine is some of \('late', 'early'\) or \(\), got"):
         register("mine", "asks for what there is not", attention=attention)(lambda seen, budget: None)

@@ -160,17 +160,42 @@ def test_an_arm_that_is_not_whole_does_not_speak_for_what_it_lacks(tmp_path):
     assert third.holds is None and "`peers/tome`" in third.missing
 
 
-def test_a_method_of_somebodys_own_decides_nothing(tmp_path):
-    """It stands in the table; what it was not asked leaves nothing open, and what it wins makes it no default."""
-    own = {"mine": (99, 99, 99), "peers/loudest": (99, 99, 99)}
-    without = decide(sheet(tmp_path / "rows.jsonl", lines(questions=1000), lines(questions=1000, **TUNED)))
-    for more in ([], [lines(own, questions=1000, **TUNED)]):
-        parts = [lines(questions=1000), lines(questions=1000, **TUNED), lines(own, questions=1000)]
-        page = sheet(tmp_path / "rows.jsonl", *parts, *more)
-        found = decide(page)
-        assert (found.go, found.default) == (without.go, without.default) and found.default is not None
-        assert [v.claim.holds for v in found.verdicts] == [v.claim.holds for v in without.verdicts]
-        assert {"mine", "peers/loudest"} <= set(page.arms[-1].methods())
+OWN = {"mine": (99, 99, 99), "peers/loudest": (99, 99, 99)}
+FAR_AHEAD = ACCURACY | {"foveated-pyramid": (95, 95, 95)}
+LEVEL = dict.fromkeys(ACCURACY, (72, 72, 72))
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "rule"),
+    [(FAR_AHEAD, "tier 3"), (LEVEL, "the simplest becomes the default"), (FAR_AHEAD, "GO")],
+)
+@pytest.mark.parametrize("tuned", [False, True])
+def test_a_method_of_somebodys_own_decides_nothing(tmp_path, accuracy, rule, tuned):
+    """It stands in the table; but neither what it wins, nor that an arm lacks it, changes a rule that holds."""
+    quick = [lines(accuracy, questions=400, budget=64, per_second=2000.0, **TUNED)]
+    parts = [lines(accuracy, questions=400), lines(accuracy, questions=400, **TUNED), *quick]
+    assert outcome(decide(sheet(tmp_path / "rows.jsonl", *parts)), rule).holds is True
+    parts = [lines(accuracy, questions=400), lines(accuracy, questions=400, **TUNED), lines(OWN, questions=400)]
+    quick = [lines(accuracy, questions=400, budget=64, per_second=2000.0, **TUNED)]
+    page = sheet(tmp_path / "rows.jsonl", *parts, *quick, *([lines(OWN, questions=400, **TUNED)] if tuned else []))
+    found = decide(page)
+    assert found.arm.name == "tuned" and outcome(found, rule).holds is True
+    assert {*OWN} <= set(page.arms[-1].methods()) and ({*OWN} <= set(found.arm.methods())) == tuned
+
+
+def test_methods_of_somebodys_own_weaken_no_p_value_of_others(tmp_path):
+    """However many there are: those of the package are corrected among themselves."""
+    accuracy, rule = ACCURACY | {"atlas": (77, 75, 75)}, "segmentation is not worth its cost"
+    many = {f"mine{i}": (70, 72, 74) for i in range(20)}
+    found = []
+    for more in ([], [lines(many, questions=200, **TUNED)]):
+        parts = [lines(accuracy, questions=200), lines(accuracy, questions=200, **TUNED), *more]
+        found.append(decide(sheet(tmp_path / "rows.jsonl", *parts)))
+    before, after = (corrected(one.arm, ["documents"]) for one in found)
+    assert before["atlas"] < 0.05 < 8 * before["atlas"] and after["atlas"] == before["atlas"]
+    assert [outcome(one, rule).holds for one in found] == [False, False]
+    bare = found[1].arm.find("mine0", ["documents"]).against(found[1].arm.find("topk", ["documents"])).p
+    assert after.keys() == {*before, *many} and after["mine0"] >= min(1.0, 2 * bare)
 
 
 def test_the_best_peer_is_best_on_the_same_questions(tmp_path):
@@ -211,6 +236,14 @@ def test_costs_of_another_model_do_not_stand_for_ours(tmp_path):
     assert page.arms[0].cost("topk") is None
     page = sheet(tmp_path / "rows.jsonl", lines(questions=40), lines(questions=40, **TUNED), iter(older))
     assert {arm.cost("topk")["per_second"] for arm in page.arms} == {400.0}
+
+
+@pytest.mark.parametrize(("answered", "timed"), [({}, TUNED), (TUNED, {}), (TUNED, TUNED)])
+def test_a_reader_costs_what_its_model_costs(tmp_path, answered, timed):
+    """Whichever of the two was timed, and whichever of the two answered."""
+    costs = [row for row in lines(questions=8, **timed) if "cost" in row or "tuned" in row]
+    page = sheet(tmp_path / "rows.jsonl", lines(questions=40, costs=False, **answered), iter(costs))
+    assert page.arms[0].cost("topk")["per_second"] == 400.0
 
 
 def test_few_questions_are_provisional(tmp_path):

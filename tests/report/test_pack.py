@@ -13,7 +13,7 @@ from bench.pack import main
 from homunculus.errors import DataError, OutputError
 from homunculus.eval.columns import from_columns, to_columns
 from homunculus.eval.lines import read_rows
-from homunculus.eval.rows import Kept
+from homunculus.eval.rows import Kept, is_row
 from homunculus.report.blocks import to_markdown
 from homunculus.report.page import document
 from homunculus.report.sheet import Sheet
@@ -32,7 +32,7 @@ def test_the_report_is_the_same(tmp_path):
 def test_only_what_follows_is_left_out(tmp_path):
     file = rich(tmp_path / "rows.jsonl", questions=10)
     with (tmp_path / "again.jsonl").open("w") as again:
-        again.writelines(json.dumps(line) + "\n" for line in from_columns(to_columns(read_rows(file))))
+        again.writelines(json.dumps(line) + "\n" for line in from_columns(to_columns(read_rows(file, is_row))))
     first, second = (Kept(one, process=None).rows for one in (file, tmp_path / "again.jsonl"))
     assert first.keys() == second.keys()
     for mark, rows in first.items():
@@ -61,7 +61,7 @@ def test_what_was_said_follows_only_where_it_is_what_counts_first():
 
 def test_what_other_processes_wrote_goes_in(tmp_path, capsys):
     """Also where their files lack what the first one tells: of what was asked, and of questions."""
-    lines = read_rows(rich(tmp_path / "whole.jsonl", questions=20))
+    lines = read_rows(rich(tmp_path / "whole.jsonl", questions=20), is_row)
     told = [line for line in lines if "mark" not in line or "key" not in line]
     rows = [line for line in lines if "mark" in line and "key" in line]
     parts = {"rows.jsonl": [*told, *rows[::2]], "rows.1.jsonl": rows[1::2]}

@@ -120,6 +120,7 @@ def test_p7_on_planted_families(tmp_path):
     file = tmp_path / "rows.jsonl"
     assert p7(file, planted | {"topk": (50, 50, 50)}).outcome == "held"
     assert p7(file, planted | {"topk": (50, 99, 50)}).outcome == "did not hold"
+    assert p7(file, planted | {"topk": (50, 50, 50), "mine": (99, 99, 99)}).outcome == "held"  # somebody's own
     unsure = p7(file, planted | {"topk": (90, 50, 50)})
     assert unsure.outcome == "open" and any("not told from it" in text for text in unsure.claim.numbers)
     assert p7(file, {"topk": (50, 50, 50)}).outcome == "cannot be told"
