@@ -87,7 +87,7 @@ def long_table(arm: Arm, ways: Sequence[Way]) -> Table:
             each = _line(changed(arm, way, [family]) for family in families)
             own_whole = ceiling.find(WHOLE, families, size=way.size)
             lines.append([f"`{name}`", value_of(way, arm), *each, *_all(own, own_whole, usual)])
-    return Table(["method", "changed", *families, "all", "retained, %", "tokens", "questions", "change, points"], lines)
+    return Table(["method", "changed", *families, "all", "change, points", "retained, %", "tokens", "questions"], lines)
 
 
 def _line(found: Iterable[Found]) -> list[str]:
@@ -100,10 +100,10 @@ def _all(own: Found, whole: Found, usual: Found | None = None) -> list[str]:
     of = f" ({counted(pair)})" if pair and pair.questions < len(own.rows) else ""
     return [
         percent(own.exact),
+        points(pair) + of,
         percent(retained(own, whole)),
         number(own.average("tokens"), 0),
         str(len(own.rows)),
-        points(pair) + of,
     ]
 
 

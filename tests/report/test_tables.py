@@ -166,8 +166,8 @@ def test_a_change_says_on_how_many_questions_it_is_known(tmp_path):
     ours = {"foveated-pyramid": (80,) * 3}
     arm = sheet(tmp_path / "rows.jsonl", lines(ours, questions=20), lines(ours, questions=40, how={"e0": 1.0})).arms[0]
     table = ablation_sections(arm)[-1]
-    assert [line[-2] for line in table.lines] == ["60", "120"]
-    assert re.search(r"\] \(n.=.60\)$", table.lines[1][-1]) and "n" not in table.lines[0][-1]
+    assert [line[-1] for line in table.lines] == ["60", "120"]
+    assert re.search(r"\] \(n.=.60\)$", table.lines[1][-4]) and "n" not in table.lines[0][-4]
 
 
 def test_costs_of_every_budget_are_a_table_the_fastest_first(tmp_path):
