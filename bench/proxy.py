@@ -12,7 +12,6 @@ All is kept under --out, and the same command goes on where it stopped: training
 """
 
 import argparse
-import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from torch import Tensor
 from bench import plainly
 from bench.timing import announce, where
 from homunculus.cache.keys import content_key
-from homunculus.eval.lines import read_rows
+from homunculus.eval.lines import append_rows, read_rows
 from homunculus.eval.proxy import BLIND, ORDINARY, WAYS, Shower, exact_answers, ordinary_memory
 from homunculus.eval.statistics import interval
 from homunculus.model.config import small, tiny
@@ -312,8 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for asking in askings(options.out, options.ways, further, options.weights):
         row = known.get(asking.mark(plan)) or ask(asking, plan, held)
         if row["mark"] not in known:
-            with file.open("a", encoding="utf-8") as appended:
-                appended.write(json.dumps(row) + "\n")
+            append_rows(file, [row])
         rows.append(row)
         console.print(f"{asking.reader}, {asking.way}, {asking.relevance}: {time.monotonic() - began:.0f} s")
     steps = ", ".join(f"{stage.name} {stage.settings.steps}" for stage in plan.recipe.stages)

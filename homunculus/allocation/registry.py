@@ -88,19 +88,23 @@ def options_of(function: Callable) -> list[str]:
 
 
 def check_numbers(name: str, function: Callable, options: Mapping[str, Any], tensors: bool = True) -> None:
-    """Options declared as numbers must be finite numbers, whole ones where they are declared so, or None where that is
-    declared too. A tensor may stand for any of them, or, without `tensors`, for those that are declared to take one."""
+    """Options declared as numbers must be finite numbers, whole ones where they are declared so, switches True or
+    False, or None where that is declared too. A tensor may stand for any of them, or, without `tensors`, for those that
+    are declared to take one."""
     declared = inspect.signature(function).parameters
     for option, value in options.items():
         kinds = get_args(declared[option].annotation) or (declared[option].annotation,)
-        kind = next((kind for kind in (int, float) if kind in kinds), None)
+        kind = next((kind for kind in (bool, int, float) if kind in kinds), None)
         if kind is None or (isinstance(value, Tensor) and (tensors or Tensor in kinds)):
             continue
         if value is None and type(None) in kinds:
             continue
-        fine = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
-        if not fine or not math.isfinite(value):
-            what = "a whole number" if kind is int else "a finite number"
+        if kind is bool:
+            fine, what = isinstance(value, bool), "True or False"
+        else:
+            fine = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+            fine, what = fine and math.isfinite(value), "a whole number" if kind is int else "a finite number"
+        if not fine:
             raise AllocatorError(f"{option} of {name} is {what}, {declared[option].default} by default, got {value!r}")
 
 

@@ -14,9 +14,9 @@ from homunculus.errors import AllocatorError, HomunculusError
 
 
 def load_methods(files: Iterable[Path]) -> None:
-    """Run each file once, as a module of its own name; what goes wrong in it is told with its line."""
+    """Run each file once, as a module named by its place; what goes wrong in it is told with its line."""
     for file in files:
-        name = f"loaded.{file.stem}"
+        name = f"loaded.{file.resolve().with_suffix('')}"
         spec = importlib.util.spec_from_file_location(name, file)
         if spec is None or spec.loader is None or not file.is_file():
             raise AllocatorError(f"{file} is no Python file: give --load one that registers a method, such as mine.py")

@@ -122,7 +122,7 @@ class Chunk:
 
     def first_cells(self, plan: Plan) -> dict[str, Any]:
         """Where each image is shown how finely for its first question: however few are answered at a time, the others
-        are compared with it."""
+        are compared with it. Where an earlier run has answered that one, there is nothing to compare with."""
         return self._first[plan.mark("")]
 
     def seen(self, places: Sequence[int], plan: Plan) -> tuple[Seen, list[int] | None]:

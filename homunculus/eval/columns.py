@@ -2,10 +2,10 @@
 
     {"asked": key, "by": [0, 1, 5], "exact": [1, 1, 0], "said": [null, null, "A-7"], "confidence": [0.98, 0.97, 0.41]}
 
-`by` numbers the ways of asking in the order in which the file describes them. What most of them share stands side by
-side then, and a packer makes little of it. Left out is what no table reads (the logarithm of what `confidence` says)
-and what follows from the rest: what was said, where it is the first of the answers that count, and ANLS and VQA
-accuracy where both judge as `exact` does. Numbers have three digits.
+`by` numbers the ways of asking in the order in which the file describes them, all of them before the first such line.
+What most of them share stands side by side then, and a packer makes little of it. Left out is what no table reads (the
+logarithm of what `confidence` says) and what follows from the rest: what was said, where it is the first of the answers
+that count, and ANLS and VQA accuracy where both judge as `exact` does. Numbers have three digits.
 """
 
 from collections import defaultdict
@@ -50,14 +50,20 @@ def to_columns(lines: Iterable[Line]) -> Iterator[Line]:
 
 
 def from_columns(lines: Iterable[Line]) -> Iterator[Line]:
-    """The lines that were put into columns; all others as they are.
+    """The lines that were put into columns; all others as they are, also those that were written behind them.
 
     >>> column = {"asked": "k", "by": [1], "exact": [1], "said": [None]}
     >>> list(from_columns([{"mark": "a"}, {"mark": "b"}, {"key": "k", "answers": ["7"]}, column]))[-1]
     {'mark': 'b', 'key': 'k', 'said': '7', 'exact': 1}
     """
     lines = list(lines)
-    marks, expected = list(_ways(lines)), _expected(lines)
+    first = next((place for place, line in enumerate(lines) if "asked" in line), len(lines))
+    marks, expected = list(_ways(lines[:first])), _expected(lines[:first])
+    more = False  # ways that were described behind columns, which do not count them
+    for line in lines[first:]:
+        if more and "asked" in line:
+            raise ValueError("packed files one behind the other, whose ways nobody can tell apart")
+        more = more or ("mark" in line and "key" not in line)
     for line in lines:
         if "asked" not in line:
             yield line
@@ -70,10 +76,10 @@ def from_columns(lines: Iterable[Line]) -> Iterator[Line]:
 
 
 def not_told_of(answer: Line) -> DataError:
-    """What is wrong where no line says how an answer was asked for."""
+    """What is wrong where no line says how an answer was asked for, or what the question was."""
     return DataError(
-        f"answers to {answer['key']} are marked {answer['mark']}, and no file says how they were asked: give all files "
-        "that `homunculus eval` wrote, rows.1.jsonl and the others beside rows.jsonl"
+        f"answers to {answer['key']} are marked {answer['mark']}, and no file says what was asked or how: give all "
+        "files that `homunculus eval` wrote, rows.1.jsonl and the others beside rows.jsonl"
     )
 
 

@@ -39,7 +39,7 @@ from homunculus.eval.surroundings import surroundings
 from homunculus.geometry import Size
 from homunculus.model.answer import answer
 from homunculus.model.looking import question_ids
-from homunculus.model.recorded import recorded
+from homunculus.model.recorded import Recorder, recorded
 from homunculus.model.vlm import CompactVLM
 from homunculus.peers.reading import read_with
 from homunculus.peers.variable import remember_padded
@@ -101,10 +101,15 @@ class Timing:
             said_once(self.model, self.plan, images, own)
             self.peaks += [] if before is None else [torch.cuda.max_memory_allocated(self.model.device) - before]
 
-    def record(self) -> None:
-        """Answer every batch: each may have a shape of its own to be recorded."""
-        for images, own in self.inputs:
-            said_once(self.model, self.plan, images, own)
+    def record(self, recorder: Recorder) -> None:
+        """Answer every batch: each may have a shape of its own to be recorded, unless memory has no room for all."""
+        known = set(recorder.steps)
+        try:
+            for images, own in self.inputs:
+                said_once(self.model, self.plan, images, own)
+        except torch.OutOfMemoryError:
+            recorder.forget(recorder.steps.keys() - known)
+            raise
 
     def turn(self, batches: int, seconds: float, finish: Callable[[], None]) -> int:
         """Answer every batch once, but no more than are wanted in all; how many were answered."""
@@ -191,9 +196,9 @@ def time_in_turn(
             timed(timing)
 
     each(lambda timing: timing.warm(warm))
-    with recorded(model.decoder) if graphs else nullcontext():
-        if graphs:
-            each(Timing.record)
+    with recorded(model.decoder) if graphs else nullcontext() as recorder:
+        if recorder is not None:
+            each(lambda timing: timing.record(recorder))
         while going and time.monotonic() < until:
             each(turn)
 
@@ -295,7 +300,7 @@ def add_costs(
     """Time every plan whose cost the rows do not have, all side by side on the same questions of all families that are
     asked about images of their size, each about an image of its own. What was timed as long as it should be is kept at
     once, what was timed for less when the time is over, or it is interrupted; what memory has no room for is not kept,
-    and `say` tells of it. False if a plan was not timed as long as it should be."""
+    and `say` tells of it. False if the time was over before all others were timed as long as they should be."""
     weights, device = weights_key(model), model.device
     wanted: dict[str, Plan] = {}  # families have one cost
     for plan in plans:
@@ -307,7 +312,7 @@ def add_costs(
     sizes = dict.fromkeys(plan.size for plan in wanted.values())
     inputs = {size: batches_of(_questions(plans, size, device), device) for size in sizes}
     timings = [Timing(model, plan, inputs[plan.size]) for plan in wanted.values()]
-    left = list(timings)
+    left, too_large = list(timings), list[Timing]()
 
     def keep(timing: Timing) -> None:
         kept.add_cost(timing.row(weights, graphs))
@@ -315,6 +320,7 @@ def add_costs(
 
     def drop(timing: Timing) -> None:
         left.remove(timing)
+        too_large.append(timing)
         way, alone = label(timing.plan), f"--methods {timing.plan.method}"
         say(f"{way} does not fit into memory and is not timed: try it alone, with {alone}")
 
@@ -325,12 +331,13 @@ def add_costs(
         finally:
             for timing in [one for one in left if one.taken]:
                 keep(timing)
-    return not any(timing.wants(batches, seconds) for timing in timings)
+    return not any(timing.wants(batches, seconds) for timing in timings if timing not in too_large)
 
 
 @contextmanager
 def ended_like_ctrl_c() -> Iterator[None]:
-    """While this lasts SIGTERM, too, is an exception: what has to be kept is kept on the way out.
+    """While this lasts SIGTERM, too, is an exception: what has to be kept is kept on the way out, however often it is
+    sent.
 
     >>> try:
     ...     with ended_like_ctrl_c():
@@ -342,7 +349,12 @@ def ended_like_ctrl_c() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # no other may set handlers
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+    def leave(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
     try:
         yield
     finally:

@@ -9,7 +9,6 @@ One line of JSON for every page and arm, appended as pages are done, so that a s
 counts only while its page is still drawn as it was.
 """
 
-import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from homunculus.data import FAMILIES, Record, make, relevance_map
 from homunculus.data.record import Box, Question, Split
 from homunculus.errors import AllocatorError, DataError
 from homunculus.eval.judge import legibility, read_text
-from homunculus.eval.lines import read_rows
+from homunculus.eval.lines import append_rows, read_rows
 from homunculus.foveate import make_view
 from homunculus.geometry import MIN_TREE_BUDGET, fit_grid
 from homunculus.reconstruct import reconstruct
@@ -230,10 +229,9 @@ def run(
         for family in plan.families
     ]
     prints: dict[str, str] = {}
-    with file.open("a", encoding="utf-8") as out, closing(_pages(jobs, workers, reader)) as pages:
+    with closing(_pages(jobs, workers, reader)) as pages:
         for key, mark, rows in pages:
-            out.writelines(json.dumps(row) + "\n" for row in rows)
-            out.flush()
+            append_rows(file, rows)
             known += rows
             prints[key] = mark
             tick()

@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import os
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ PACKED = {".gz": gzip.decompress, ".xz": lzma.decompress}
 
 
 def read_rows(file: Path, is_row: Callable[[Row], bool], mend: bool = True) -> list[Row]:
-    """The rows of a file, which may be packed (.gz, .xz). A line that is unfinished is left out: a killed run left it,
-    or another process is writing it. With `mend` it is cut off, for who goes on with the file.
+    """The rows of a file, which may be packed (.gz, .xz) and in columns. A line that is unfinished is left out: a
+    killed run left it, or another process is writing it. With `mend` it is cut off, for who goes on with the file.
 
     Only the beginning of a row is ever cut off, and only behind whole lines that are all rows, as `is_row` knows them:
     a file that is not ours stays as it is, and one without a whole row is not known to be ours. A last line that lacks
@@ -31,19 +32,20 @@ def read_rows(file: Path, is_row: Callable[[Row], bool], mend: bool = True) -> l
         text = unpacked(file.read_bytes()) if unpacked else file.read_bytes()
         start = text.rfind(b"\n") + 1  # of the last line
         cut = _is_begun(text[start:])
-        rows = list(_parsed(file, (text[:start] if cut else text).splitlines(), is_row))
-        if unpacked:
-            return list(from_columns(rows))
-        if mend and cut:
-            if not rows:
-                raise ValueError("no line of it is whole")
+        lines = list(_parsed(file, (text[:start] if cut else text).splitlines(), is_row))
+        rows = list(from_columns(lines))
+        if unpacked or not mend or start == len(text):
+            return rows
+        if not rows:
+            raise ValueError("no line of it is whole")
+        if cut:
             os.truncate(file, start)
-        elif mend and start < len(text):
+        else:
             append(file, b"\n")
         return rows
     except HomunculusError:
         raise
-    except (OSError, EOFError, ValueError, LookupError, lzma.LZMAError) as error:
+    except (OSError, EOFError, ValueError, LookupError, RecursionError, lzma.LZMAError, zlib.error) as error:
         raise OutputError(
             f"cannot go on from {file} ({error}): it is no file of rows, so move it away or name another"
         ) from None

@@ -16,6 +16,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from homunculus.errors import OutputError
@@ -35,7 +36,7 @@ COLUMNS: Kinds = {"asked": str, "by": list, "exact": list}
 ANSWER: Kinds = {"mark": str, "key": str, "exact": NUMBER}
 FACT: Kinds = {"key": str, "image": str, "of": int, "question": str, "answers": list, "size": list}
 SETTINGS: Kinds = {"mark": str, "weights": str, "family": str, "split": str, "method": str, "relevance": str}
-SETTINGS |= {"size": list, "how": dict, "dtype": str}
+SETTINGS |= {"budget": (int, NoneType), "size": list, "how": dict, "dtype": str}
 MODEL: Kinds = {"weights": str}
 
 
@@ -97,10 +98,11 @@ class Kept:
             table[line[name]] = line
         elif "mark" not in line:
             self.facts[line["key"], _size(line)] = line
-        elif line["mark"] not in self.settings:
-            raise not_told_of(line)
         else:
-            fact = self.facts.get((line["key"], _size(self.settings[line["mark"]])), {})
+            about = self.settings.get(line["mark"])
+            fact = None if about is None else self.facts.get((line["key"], _size(about)))
+            if fact is None:
+                raise not_told_of(line)
             follows = {name: line["exact"] for name in FOLLOWS if "exact" in line}
             self.rows[line["mark"]][line["key"]] = fact | follows | line
 
@@ -155,12 +157,12 @@ def is_row(line: Row) -> bool:
     >>> is_row({"weights": "w", "tuned": None}), is_row({"key": "scenes/val/0", "score": 0.5})
     (True, False)
     """
-    if any(not isinstance(line.get(name), kind) for name, kind in _needed(line).items()):
+    if any(name not in line or not isinstance(line[name], kind) for name, kind in _needed(line).items()):
         return False
     if "asked" in line:
         columns = [own for name, own in line.items() if name != "asked"]
         even = all(isinstance(own, list) and len(own) == len(line["by"]) for own in columns)
-        return even and all(isinstance(way, int) for way in line["by"])
+        return even and all(isinstance(way, int) and way >= 0 for way in line["by"])
     size = line.get("size")  # of settings and facts
     return not isinstance(size, list) or all(isinstance(side, int) for side in size)
 

@@ -173,6 +173,10 @@ class Task(NamedTuple):
     questions: int
     rows: Mapping[str, Row]
 
+    def lacks(self, numbered: Sequence[tuple[int, Asked]]) -> list[int]:
+        """Which of some questions, each with its number, it has still to answer."""
+        return [i for i, (place, one) in enumerate(numbered) if place < self.questions and one.key not in self.rows]
+
 
 def own_questions(questions: int, part: tuple[int, int]) -> int:
     """How many of so many questions are a process's: of every few images in turn.
@@ -263,13 +267,12 @@ class Work:
     def answer(self, numbered: Sequence[tuple[int, Asked]], until: float, tick: Tick) -> bool:
         """All plans about a chunk; False if the time was over before. The time that is noted for each has in it what
         others then find done, such as densities and encodings."""
-        asked = [one for _, one in numbered]
-        attention = {layer for task in self.tasks for layer in attention_for(task.plan)}
-        chunk = Chunk(self.model, asked, self.size, self.shared, attention=attention)
-        for number, task in enumerate(self.tasks):
-            wanted = [i for i, (place, _) in enumerate(numbered) if place < task.questions]
-            left = [i for i in wanted if chunk.asked[i].key not in task.rows]
-            tick(task.plan, len(wanted) - len(left))
+        lacking = [task.lacks(numbered) for task in self.tasks]
+        busy = [task for task, left in zip(self.tasks, lacking, strict=True) if left]
+        attention = {layer for task in busy for layer in attention_for(task.plan)}
+        chunk = Chunk(self.model, [one for _, one in numbered], self.size, self.shared, attention=attention)
+        for number, (task, left) in enumerate(zip(self.tasks, lacking, strict=True)):
+            tick(task.plan, sum(place < task.questions for place, _ in numbered) - len(left))
             size = self.fits.get(number) or together(task.plan, self.model.device)
             lots = lots_of(task.plan, chunk, left)
             start, missing = time.monotonic(), len(left)

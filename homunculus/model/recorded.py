@@ -12,7 +12,7 @@ Shapes are few: a budget, a batch, and questions padded to a multiple of eight. 
 (`forget`) changes shapes as it goes and is written as ever. Weights must stay what they are meanwhile.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, cast
 
@@ -133,6 +133,12 @@ class Recorder:
             if count % WAITS == 0 and bool(steps.ended.all()):  # waits for the device
                 break
         return Written(steps.letters[:, :count].clone(), steps.chances[:, :count].clone())
+
+    def forget(self, shapes: Iterable[Shape]) -> None:
+        """What was recorded for some shapes, and the memory it holds."""
+        for shape in list(shapes):
+            self.graphs.pop(shape, None)
+            self.steps.pop(shape, None)
 
 
 def record(steps: Steps) -> torch.cuda.CUDAGraph:

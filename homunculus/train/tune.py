@@ -117,17 +117,17 @@ def _learned(
 
 def steps_in(seconds: float, taken: Callable[[int], float]) -> int:
     """How many steps take so many seconds, beginning and end included: by the clock of rehearsals that are thrown away,
-    short ones and a longer one, after a first in which kernels are chosen. Of the short ones the quicker counts, and a
-    step is taken to be a quarter of the longer one's mean at least: a machine that is busy for a moment must not make
-    steps look like nothing.
+    two short ones and two longer, after a first in which kernels are chosen. Of equal ones the quicker counts, so that
+    a machine that is busy for a moment changes nothing; if it was busy for more, a step is taken to be a quarter of the
+    longer ones' mean at least.
 
     >>> steps_in(6.0, lambda steps: 0.5 + 0.1 * steps)
     55
     """
     few, more = REHEARSED
     taken(few)
-    first, long, second = taken(few), taken(more), taken(few)
-    short = min(first, second)
+    times = [(taken(few), taken(more)) for _ in range(2)]
+    short, long = map(min, zip(*times, strict=True))
     each = max((long - short) / (more - few), long / (4 * more))
     return max(WARMUP, int((seconds - short) / each + few + 1e-6))
 

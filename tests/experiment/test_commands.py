@@ -169,6 +169,19 @@ def test_a_method_that_fails_is_told_of_in_one_line(run, folder, monkeypatch, tm
     assert "mine.py, line 7, in mine: AttributeError: 'int' object has no attribute 'cells'" in error
 
 
+def test_files_of_one_name_are_told_apart(run, folder, monkeypatch, tmp_path):
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    (tmp_path / "more").mkdir()
+    (tmp_path / "mine.py").write_text(MINE.replace("uniform(view, budget)", "uniform(view, budget.cells)"))
+    (tmp_path / "more" / "mine.py").write_text(MINE.replace('"mine"', '"yours"'))
+    words = ("--weights", folder, "--workers", "0", "--families", "scenes", "--size", "256", "--budget", "64")
+    loaded = ("--load", "mine.py", "--load", "more/mine.py")
+    code, _, error = run(*loaded, "eval", "--methods", "mine", *words, "--questions", "4")
+    assert code == 2 and error.count("\n") == 1 and f"{tmp_path}/mine.py, line 7, in mine" in error
+    assert run(*loaded[2:], "eval", "--methods", "topk", *words, "--questions", "4", "--no-cost")[0] == 2  # is there
+    assert run("eval", "--methods", "yours", *words, "--questions", "4", "--no-cost")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

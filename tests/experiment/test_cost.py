@@ -184,7 +184,7 @@ def test_what_does_not_fit_into_memory_is_dropped_and_others_go_on(model, monkey
     clock, kept, lines = Clock(monkeypatch, seconds), Kept(tmp_path / "rows.jsonl"), []
     monkeypatch.setattr(cost, "IMAGES", BATCH)
     how = {"batches": 5, "warm": 1, "graphs": graphs}
-    assert not add_costs(model, plans_of_three(), kept, say=lines.append, **how)
+    assert add_costs(model, plans_of_three(), kept, say=lines.append, **how)  # giving it again would change nothing
     assert clock.said.count("uniform") == answers + 1
     assert [(line["cost"]["method"], line["batches"]) for line in kept.costs] == [("topk", 5), ("random", 5)]
     (line,) = lines
@@ -216,11 +216,16 @@ def test_who_is_told_to_end_keeps_what_was_timed(model, monkeypatch, tmp_path):
             signal.raise_signal(signal.SIGTERM)
         return 1.0
 
+    class Impatient(Kept):
+        def add_cost(self, line):
+            signal.raise_signal(signal.SIGTERM)  # again, while what was timed is written
+            super().add_cost(line)
+
     clock, before = Clock(monkeypatch, seconds), signal.signal(signal.SIGTERM, signal.SIG_IGN)
     monkeypatch.setattr(cost, "IMAGES", BATCH)
     try:
         with pytest.raises(SystemExit) as left:
-            add_costs(model, plans_of_three(), Kept(tmp_path / "rows.jsonl"), batches=9, warm=0)
+            add_costs(model, plans_of_three(), Impatient(tmp_path / "rows.jsonl"), batches=9, warm=0)
         assert left.value.code == 128 + signal.SIGTERM and signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before)

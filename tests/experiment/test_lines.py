@@ -5,6 +5,7 @@ import io
 import json
 import lzma
 import resource
+from contextlib import suppress
 
 import pytest
 
@@ -14,6 +15,7 @@ from homunculus.eval.plans import Plan
 from homunculus.eval.rows import Kept
 
 MODEL = b'{"weights":"w","tuned":null}\n'
+SETTINGS = {"mark": "m", "weights": "w"} | Plan("scenes").settings()
 SHOWN = {"image": "scenes/val/0", "of": 1, "question": "How many?", "answers": ["2"]}
 
 
@@ -33,6 +35,7 @@ SHOWN = {"image": "scenes/val/0", "of": 1, "question": "How many?", "answers": [
         MODEL + b'{"name":"a"}',
         MODEL + b'no row\n{"weights":"v","tu',
         b"\0" * 100,
+        b"   ",
         b"\xff\xfe\n",
     ],
 )
@@ -89,6 +92,8 @@ def test_a_first_line_that_is_being_written_is_no_row_yet(tmp_path):
         '{"asked":"k","by":[0]}',
         '{"asked":"k","by":[0],"exact":[1,0]}',
         '{"asked":"k","by":["0"],"exact":[1]}',
+        '{"asked":"k","by":[-1],"exact":[1]}',
+        json.dumps({name: value for name, value in SETTINGS.items() if name != "budget"}),
         '{"key":"documents/val/0","print":"p","budget":273,"allocator":"topk","score":0.5}',  # of legibility
         json.dumps({"key": "scenes/val/0#0", "size": [[64, 64]]} | SHOWN),
     ],
@@ -107,6 +112,33 @@ def test_files_of_columns_that_do_not_fit_are_refused(tmp_path):
     file.write_bytes(gzip.compress(b'{"asked":"k","by":[7],"exact":[1]}\n'))
     with pytest.raises(OutputError, match="cannot go on from"):
         Kept(file, None)
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_damaged_packed_files_are_told_of_in_one_line(tmp_path, suffix, pack):
+    file, packed = tmp_path / f"rows.jsonl{suffix}", pack(MODEL * 9)
+    for place in range(len(packed)):
+        file.write_bytes(packed[:place] + bytes([packed[place] ^ 255]) + packed[place + 1 :])
+        with suppress(OutputError):
+            assert set(Kept(file, None).models) == {"w"}  # a header's time, say, is no harm
+    file.write_bytes(packed[:-9])
+    with pytest.raises(OutputError, match="cannot go on from"):
+        Kept(file, None)
+
+
+def test_nothing_is_too_deep_to_be_refused(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(MODEL + b"[" * 200_000 + b"\n")
+    with pytest.raises(OutputError, match="cannot go on from"):
+        Kept(file)
+
+
+def test_answers_to_what_nobody_asked_are_refused(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    lines = SETTINGS, {"mark": "m", "key": "scenes/val/0#0", "exact": 1.0}
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(DataError, match="no file says what was asked or how"):
+        Kept(file)
 
 
 def test_blank_lines_are_none(tmp_path):

@@ -47,6 +47,19 @@ def test_nothing_is_left_of_the_answers_before(decoder):
         assert {shape.asked % WIDE for shape in recorder.steps} == {0} and len(recorder.steps) == 2
 
 
+def test_what_is_forgotten_is_recorded_anew(decoder):
+    memory, asked = decoder.remember(*pictures()), questions(*ASKED)
+    with recorded(decoder) as recorder:
+        wanted = decoder.write(memory, asked, 20)
+        (shape,) = recorder.steps
+        decoder.write(memory, asked, 12)
+        recorder.forget(recorder.steps.keys() - {shape})
+        assert list(recorder.steps) == [shape] and recorder.graphs.keys() <= {shape}
+        recorder.forget([shape])
+        assert not recorder.steps and not recorder.graphs
+        same(wanted, decoder.write(memory, asked, 20), tolerance=0.0)
+
+
 def test_what_was_written_is_not_written_over(decoder):
     memories = [decoder.remember(*pictures(seed=seed)) for seed in (5, 6)]
     with recorded(decoder):

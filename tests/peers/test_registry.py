@@ -56,6 +56,8 @@ def test_budgets_that_cannot_be_kept(name, budget):
         ("vscan", {"windows": 0}, "windows of vscan are 1 or more a side"),
         ("coarse-then-residual", {"rounds": 0}, "rounds of coarse-then-residual are 1 or more"),
         ("tome", {"rounds": torch.tensor(3)}, "rounds of tome is a whole number"),
+        ("cdpruner", {"logarithm": "yes"}, "logarithm of cdpruner is True or False, False by default, got 'yes'"),
+        ("prumerge+", {"grid_first": None}, "grid_first of prumerge\\+ is True or False"),
         ("random", {"seed": 1.5}, "a seed is a 64-bit whole number"),
         ("random", {"seed": torch.zeros(2, dtype=torch.int64)}, "seeds are int64, one for each of 3 images"),
     ],

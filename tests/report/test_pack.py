@@ -1,6 +1,7 @@
 """Rows that are packed to be kept give the report that they gave before."""
 
 import json
+import lzma
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ from bench.pack import main
 from homunculus.errors import DataError, OutputError
 from homunculus.eval.columns import from_columns, to_columns
 from homunculus.eval.lines import read_rows
+from homunculus.eval.plans import Plan
 from homunculus.eval.rows import Kept, is_row
 from homunculus.report.blocks import to_markdown
 from homunculus.report.page import document
@@ -74,7 +76,7 @@ def test_what_other_processes_wrote_goes_in(tmp_path, capsys):
     for kept in (Kept(first, None), Kept(first, None, second), Kept(second, None, first)):
         assert kept.rows == expected
     assert Kept(tmp_path / "kept.jsonl.xz", None).rows.keys() == expected.keys()
-    with pytest.raises(DataError, match="no file says how they were asked: give all files"):
+    with pytest.raises(DataError, match="no file says what was asked or how: give all files"):
         Kept(second, None)
 
 
@@ -87,6 +89,32 @@ def test_packed_rows_are_gone_on_with(tmp_path):
     repacked = tmp_path / "repacked.jsonl.xz"
     main([str(again), "--out", str(repacked)])
     assert repacked.read_bytes() == kept.read_bytes()
+
+
+def test_columns_are_read_whatever_their_file_is_called(tmp_path):
+    """Unpacked by another program they are what they were; beside other files their ways keep their numbers."""
+    first, second = rich(tmp_path / "rows.jsonl", questions=10), tmp_path / "second.jsonl"
+    way = {"mark": "other", "weights": "w"} | Plan("scenes").settings()
+    fact, answer = {"key": "k", "image": "i", "of": 1, "question": "?", "answers": ["2"]}, {"mark": "other", "key": "k"}
+    lines = way, fact | {"size": [1024, 1024]}, answer | {"said": "2", "exact": 1.0}
+    second.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    kept, plain, both = tmp_path / "kept.jsonl.xz", tmp_path / "plain.jsonl", tmp_path / "both.jsonl.xz"
+    main([str(first), "--out", str(kept)])
+    plain.write_bytes(lzma.decompress(kept.read_bytes()))
+    assert Kept(plain, None).rows == Kept(kept, None).rows
+    main([str(second), str(plain), "--out", str(both)])
+    assert Kept(both, None).rows == Kept(kept, None, second).rows
+    Kept(plain).add(Plan("scenes", budget=7), "w", [fact | {"said": "2", "exact": 1.0}])  # goes on as any other
+    assert len(Kept(plain, None).rows) == len(Kept(kept, None).rows) + 1
+
+
+def test_packed_files_one_behind_the_other_are_refused(tmp_path):
+    """The numbers of the second would be taken for ways of the first."""
+    kept, twice = tmp_path / "kept.jsonl.xz", tmp_path / "twice.jsonl.xz"
+    main([str(rich(tmp_path / "rows.jsonl", questions=10)), "--out", str(kept)])
+    twice.write_bytes(2 * kept.read_bytes())
+    with pytest.raises(OutputError, match="one behind the other"):
+        Kept(twice, None)
 
 
 def test_what_would_lose_rows_is_refused(tmp_path, capsys):
@@ -168,7 +196,7 @@ def test_what_is_packed_stays_as_it_is(tmp_path):
 def test_answers_that_nobody_tells_of_are_not_packed(tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"mark":"m","key":"scenes/val/0#0","exact":1.0}\n')
-    with pytest.raises(DataError, match="no file says how they were asked: give all files"):
+    with pytest.raises(DataError, match="no file says what was asked or how: give all files"):
         main([str(rows), "--out", str(tmp_path / "kept.jsonl.xz")])
 
 
