@@ -17,7 +17,8 @@ from homunculus.eval.clusters import RESAMPLES, Clusters, group_by_stratum, port
 _TOO_MANY = 1 << 21  # sums of strata that are held in memory
 _TOO_LONG = 1 << 27  # additions that take longer than draws
 _LARGEST = 1 << 62  # whole number
-_NEVER, _LEAST = 1e-20, 1e-12  # sums less likely than the one, left out where there are many, are less than the other
+_NEVER = 1e-20  # sums that are less likely are left out where there are too many of them
+_LEAST = 1e-12  # all that are left out are less likely together, and p is never below it then
 
 
 def sign_flip(
@@ -31,8 +32,9 @@ def sign_flip(
     """The two-sided p-value of a mean difference: how often random signs of the clusters give one as large.
 
     Where clusters add up to whole numbers, as questions that are right or wrong do, all signs are tried, by adding up
-    how likely each sum is. Otherwise they are where there are no more of them than resamples; else they are drawn, and
-    the p-value counts the observed ones among them, so that it is never 0.
+    how likely each sum is, unless strata of many different sizes make too many sums. Otherwise they are where there are
+    no more of them than resamples; else they are drawn, and the p-value counts the observed ones among them. It is
+    never 0.
 
     >>> sign_flip([1, 1, 1]), sign_flip([1, -1, 1, -1]), sign_flip([0, 0])
     (0.25, 1.0, 1.0)
@@ -72,7 +74,7 @@ def _all_signs_of_whole(parts: Sequence[Clusters]) -> float | None:
     if observed == 0:
         return 1.0
     each = [(*_signed_sums(own), common // count) for count, own in by_count.items()]
-    surely = 2.0 ** (1 - sum(map(len, by_count.values())))  # the signs as they are, and all turned
+    surely = 2.0 ** max(1 - sum(map(len, by_count.values())), -1022)  # the signs as they are, and all turned
     if prod(len(sums) for sums, *_ in each) > _TOO_MANY * max(len(sums) for sums, *_ in each):
         each = [(sums[likely > _NEVER], likely[likely > _NEVER], weight) for sums, likely, weight in each]
         surely = max(surely, _LEAST)

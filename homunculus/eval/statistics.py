@@ -21,7 +21,7 @@ from homunculus.errors import DataError
 from homunculus.eval.clusters import RESAMPLES, Clusters, group_by_stratum, numbers_of, portions
 from homunculus.eval.signs import sign_flip
 
-_TO_KEEP = 1 << 24  # draws of one size that are kept for the next mean
+_TO_KEEP = 1 << 23  # draws of one size that are kept for the next mean
 
 _normal = NormalDist()
 
@@ -71,8 +71,8 @@ def interval(
 def proportion(right: Any, clusters: Sequence[Any] | None = None, *, strata: Sequence[Any] | None = None) -> Interval:
     """The 95 % interval of a share of what is right or wrong, drawing as for any mean.
 
-    Where all are wrong, or all right, nothing can be drawn that differs: then it reaches as far as that of Clopper and
-    Pearson for as many clusters, each stratum counting as the smallest, since a mean of strata knows no more.
+    Where all are wrong, or all right, nothing can be drawn that differs: then it reaches as far as what never came up
+    may still be there (`unseen`).
 
     >>> round(proportion([0] * 72).high, 3)  # 0.95 ** 72 is a fortieth
     0.05
@@ -82,10 +82,18 @@ def proportion(right: Any, clusters: Sequence[Any] | None = None, *, strata: Seq
     found = interval(right, clusters, strata=strata)
     if found.low != found.high:
         return found
-    parts = group_by_stratum(right, clusters, strata)
-    count = len(parts) * min(len(part.sums) for part in parts)
-    reach = 1 - 0.025 ** (1 / count)
+    reach = unseen(group_by_stratum(right, clusters, strata))
     return Interval(found.mean, max(0.0, found.mean - reach), min(1.0, found.mean + reach))
+
+
+def unseen(parts: Sequence[Clusters]) -> float:
+    """How large a share may be of what came up in no cluster: 97.5 % of all samples of a larger one would have shown it
+    (Clopper and Pearson). Each stratum counts as the smallest, which is never too little.
+
+    >>> round(unseen(group_by_stratum([0] * 72, None, None)), 3)
+    0.05
+    """
+    return 1 - 0.025 ** (1 / (len(parts) * min(len(part.sums) for part in parts)))
 
 
 def ratio(
@@ -192,7 +200,10 @@ def _times_drawn(
 @lru_cache(maxsize=16)
 def _kept(size: int, resamples: int, name: tuple[str | int, ...]) -> list[UInt16[np.ndarray, "rows clusters"]]:
     """The same, kept: equal seeds draw alike, and a page has a thousand means of as many images."""
-    return list(_times_drawn(size, resamples, name))
+    found = list(_times_drawn(size, resamples, name))
+    for times in found:
+        times.setflags(write=False)
+    return found
 
 
 def _left_out(parts: Sequence[Clusters]) -> list[Float64[np.ndarray, " _"]]:

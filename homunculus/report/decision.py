@@ -9,14 +9,19 @@ where they leave room:
     within 1 of topk        pyramid is no more than 1 point ahead, in the mean over all families; behind it is within
     times as fast           questions per second against topk at the main budget; fewer tokens may make it fast, at any
                             budget that was asked in any arm; one that was timed and is not fast enough needs no answers
+    less than twice as fast and pyramid is not, without losing a point, at any budget
     more than 1 point       over all families together
-    everything within 2     no allocator beats the better of topk and stratified by more, over all families; everything
-                            is every allocator of the package that was asked in any arm: a method of somebody's own
-                            stands in the tables, and decides nothing
-    the best peer           of all peers of the package that were asked in any arm
+    everything within 2     no allocator is further ahead of the simplest, over all families, than by 2 points; who is
+                            behind is within. One whose mean is, but not for sure, leaves it open. Everything is every
+                            allocator of the package that was asked in any arm: a method of somebody's own stands in
+                            the tables, and decides nothing
+    the simplest            topk or stratified, whichever is ahead on the questions both were asked
+    the best peer           of all peers of the package that were asked in any arm, the one that is least behind us on
+                            the questions both were asked
     all families together   the mean of the three: each counts equally, however many questions it was asked
 
-A decision on methods that were not tuned for, or on fewer than `FEWEST` questions of a family, is provisional.
+A decision on methods that were not tuned for, or by numbers of which one is about fewer than `FEWEST` questions of a
+family, is provisional.
 """
 
 import math
@@ -38,11 +43,13 @@ ENOUGH = 0.05
 
 
 class Claim(NamedTuple):
-    """True, False, or None where rows are missing; the numbers it rests on; what is missing."""
+    """True, False, or None where rows are missing or do not tell; the numbers it rests on; what is missing; how many
+    questions of a family the least of these numbers is about."""
 
     holds: bool | None
     numbers: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    fewest: float = math.inf
 
 
 class Verdict(NamedTuple):
@@ -71,8 +78,8 @@ class Decision(NamedTuple):
         """Why this is no last word: the rules ask for methods tuned on equal samples, and for questions enough."""
         if self.arm.name != "tuned":
             return "the rules ask for every method tuned on equally many samples, and there are no such rows yet"
-        fewest = min(len(self.arm.find(name, [family]).rows) for name in (*DECIDE, BASE) for family in THREE)
-        return None if fewest >= FEWEST else f"a method that decides was asked {fewest} questions of a family so far"
+        fewest = min(verdict.claim.fewest for verdict in self.verdicts)
+        return None if fewest >= FEWEST else f"it rests on a number about {fewest} questions of a family"
 
     @property
     def word(self) -> str:
@@ -115,7 +122,8 @@ def not_(claim: Claim) -> Claim:
 def _together(claims: Sequence[Claim], holds: bool | None) -> Claim:
     numbers = dict.fromkeys(text for claim in claims for text in claim.numbers)
     missing = dict.fromkeys(text for claim in claims for text in claim.missing) if holds is None else ()
-    return Claim(holds, tuple(numbers), tuple(missing))
+    fewest = min((claim.fewest for claim in claims), default=math.inf)
+    return Claim(holds, tuple(numbers), tuple(missing), fewest)
 
 
 def beats(first: Found, second: Found, at_least: float, more: bool = False) -> Claim:
@@ -140,14 +148,23 @@ def no_further_ahead(first: Found, second: Found, than: float) -> Claim:
         return claim
     holds = pair.difference <= than
     unsure = " (the interval reaches beyond)" if holds and pair.high > than else ""
-    return Claim(holds, (claim.numbers[0] + unsure,))
+    return claim._replace(holds=holds, numbers=(claim.numbers[0] + unsure,))
+
+
+def within(first: Found, second: Found, than: float, p: float | None) -> Claim:
+    """Ahead by no more than so many points in the mean, or behind; open where it is further ahead, but not for sure."""
+    pair, claim = _pair(first, second)
+    if pair is None:
+        return claim
+    ahead = _for_sure(beats(first, second, than, more=True), p).holds
+    return claim._replace(holds=True if pair.difference <= than else None if not ahead else False)
 
 
 def _pair(first: Found, second: Found) -> tuple[Paired | None, Claim]:
     pair = first.against(second) if first and second else None
     if pair is not None:
         text = f"{first.on}: {first.name} − {second.name} = {points(pair)}, {counted(pair)}"
-        return pair, Claim(None, (text,))
+        return pair, Claim(None, (text,), (), pair.fewest)
     lacking = tuple(found.label for found in (first, second) if not found)
     return None, Claim(None, (), lacking or (f"questions asked of both {first.label} and {second.label}",))
 
@@ -163,18 +180,22 @@ def faster(arm: Arm, method: str, budget: int, than: str, times: float) -> Claim
 
 
 def faster_without_loss(arm: Arm, method: str, times: float, loss: float) -> Claim:
-    """At some smaller budget than the main one: so many times as fast as topk, losing less than so much anywhere."""
-    budgets = [tokens for tokens in arm.expected_budgets(method) if tokens < arm.sheet.budget]
-    if not budgets:
-        return Claim(None, (), (f"`{method}` with fewer than {arm.sheet.budget} tokens",))
+    """At the main budget or a smaller one: so many times as fast as topk, losing less than so much anywhere."""
+    budgets = _up_to_main(arm, method)
+    smaller = [] if len(budgets) > 1 else [Claim(None, (), (f"`{method}` with fewer than {arm.sheet.budget} tokens",))]
     return any_of(
-        all_of(
-            [
-                faster(arm, method, tokens, BASE, times),
-                *(loses_less(arm.find(method, [f], budget=tokens), arm.find(BASE, [f]), loss) for f in THREE),
-            ]
-        )
-        for tokens in budgets
+        [
+            *smaller,
+            *(
+                all_of(
+                    [
+                        faster(arm, method, tokens, BASE, times),
+                        *(loses_less(arm.find(method, [f], budget=tokens), arm.find(BASE, [f]), loss) for f in THREE),
+                    ]
+                )
+                for tokens in budgets
+            ),
+        ]
     )
 
 
@@ -197,11 +218,11 @@ def tier_2(arm: Arm) -> Claim:
 
 def tier_3(arm: Arm) -> Claim:
     """At one budget: ahead of every baseline on every family, and twice as fast as each of them."""
-    return any_of(_tier_3_at(arm, tokens) for tokens in _up_to_main(arm))
+    return any_of(_tier_3_at(arm, tokens) for tokens in _up_to_main(arm, OURS))
 
 
-def _up_to_main(arm: Arm) -> list[int]:
-    budgets = {tokens for tokens in arm.expected_budgets(OURS) if tokens <= arm.sheet.budget}
+def _up_to_main(arm: Arm, method: str) -> list[int]:
+    budgets = {tokens for tokens in arm.expected_budgets(method) if tokens <= arm.sheet.budget}
     return sorted(budgets | {arm.sheet.budget})
 
 
@@ -219,10 +240,19 @@ def _tier_3_at(arm: Arm, tokens: int) -> Claim:
 
 def best_peer(arm: Arm, family: str) -> Found | None:
     """The published method that leaves us the least lead on a family, on the questions both were asked."""
-    ours = arm.find(OURS, [family])
     found = [one for name in filter(is_built_in, arm.peers()) if (one := arm.find(name, [family]))]
-    leads = {one: pair.difference for one in found if ours and (pair := ours.against(one)) is not None}
-    return min(found, key=lambda one: leads.get(one, math.inf), default=None)
+    return foremost(found, arm.find(OURS, [family])) if found else None
+
+
+def foremost(found: Sequence[Found], base: Found) -> Found:
+    """The one with the largest lead over another method, on the questions both were asked: means of different
+    questions are not compared."""
+
+    def lead(one: Found) -> float:
+        pair = one.against(base) if base else None
+        return -math.inf if pair is None else pair.difference
+
+    return max(found, key=lead)
 
 
 def multi_scale_fails(arm: Arm) -> Claim:
@@ -249,18 +279,17 @@ def simplest_wins(arm: Arm) -> Claim:
     others = [arm.find(name) for name in names if name not in SIMPLEST]
     rivals = [one for one in others if one]
     p_values = corrected(arm, base=simple.method)
-    claims = [not_(_for_sure(beats(one, simple, 2, more=True), p_values.get(one.method))) for one in rivals]
+    claims = [within(one, simple, 2, p_values.get(one.method)) for one in rivals]
     lacking = tuple(one.label for one in others if not one)
-    best = max(rivals, key=lambda one: one.average("exact") or 0.0, default=None)
-    told = () if best is None else _pair(best, simple)[1].numbers
+    told = _pair(foremost(rivals, simple), simple)[1].numbers if rivals else ()
     every = all_of([*claims, *([Claim(None, (), lacking)] if lacking else [])])
     return every._replace(numbers=tuple(f"the best: {text}" for text in told))
 
 
 def simplest(arm: Arm) -> Found | None:
-    """The better of topk and stratified over all families; both are needed to tell."""
+    """Whichever of topk and stratified is ahead, over all families; both are needed to tell."""
     found = [arm.find(name) for name in SIMPLEST]
-    return max(found, key=lambda one: one.average("exact") or 0.0) if all(found) else None
+    return foremost(found, found[0]) if all(found) else None
 
 
 def go(arm: Arm) -> Claim:
@@ -304,9 +333,11 @@ def decide(sheet: Sheet, arm: Arm | None = None) -> Decision:
 def default_allocator(arm: Arm, simple_rule: Claim) -> tuple[str | None, str]:
     """Which allocator becomes the default by these rules, and why, in one sentence."""
     simple = simplest(arm)
-    if simple is None or simple_rule.holds is None:
+    if simple is None or simple_rule.missing:
         return None, f"rows are missing: {'; '.join(simple_rule.missing)}"
     name = simple.method
+    if simple_rule.holds is None:
+        return None, f"one is more than 2 points ahead of `{name}`, but that may be chance"
     if simple_rule.holds:
         return name, f"no allocator beats `{name}` by more than 2 points, so the simplest is the default"
     pairs = {own: arm.find(own).against(simple) for own in DECIDE}

@@ -6,7 +6,7 @@ is the mean of what is said of each: they count equally, however many questions 
 within each. Where a family has a single image there is no interval, and nothing is said.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from homunculus.data import FAMILIES
 from homunculus.errors import DataError
-from homunculus.eval.statistics import Interval, compare, interval, proportion, ratio
+from homunculus.eval.clusters import group_by_stratum
+from homunculus.eval.statistics import Interval, compare, interval, proportion, ratio, unseen
 
 Row = dict[str, Any]
 
@@ -32,6 +33,7 @@ class Paired(NamedTuple):
     first: float
     second: float
     questions: int
+    fewest: int  # questions of a family
 
     @property
     def sign(self) -> int:
@@ -163,9 +165,12 @@ def paired(first: dict[str, Row], second: dict[str, Row]) -> Paired | None:
     if families is None:
         return None
     found = compare(a, b, images, strata=families)
+    if found.low == found.high:  # nothing can be drawn that differs, and something may still be there
+        reach = unseen(group_by_stratum(a, images, families))
+        found = found._replace(low=max(-1.0, found.low - reach), high=min(1.0, found.high + reach))
     difference, low, high = (100 * value for value in found[:3])
-    means = [average_of((own[key] for key in keys), "exact") or 0.0 for own in (first, second)]
-    return Paired(difference, low, high, found.p, 100 * means[0], 100 * means[1], len(keys))
+    one, other = (100 * (average_of((own[key] for key in keys), "exact") or 0.0) for own in (first, second))
+    return Paired(difference, low, high, found.p, one, other, len(keys), min(Counter(families).values()))
 
 
 def disagreeing(first: Found, second: Found) -> list[tuple[str, Paired]]:
@@ -236,24 +241,29 @@ def counted(pair: Paired) -> str:
 
 
 def points(pair: Paired | None) -> str:
-    """A bound that rounds to 0 although the interval excludes 0 has more digits.
+    """A bound that rounds to 0 although the interval excludes 0 has more digits, and so has a lower one that rounds to
+    the loss that is no longer as good.
 
-    >>> points(Paired(2.0, 0.5, 4.5, 0.1, 52.0, 50.0, 100)), points(Paired(0.4, 0.02, 0.8, 0.05, 52.0, 50.0, 100))
+    >>> points(Paired(2.0, 0.5, 4.5, 0.1, 52.0, 50.0, 9, 9)), points(Paired(0.4, 0.02, 0.8, 0.05, 52.0, 50.0, 9, 9))
     ('+2.0 [+0.5, +4.5]', '+0.4 [+0.02, +0.8]')
+    >>> points(Paired(0.0, -0.97, 0.96, 1.0, 50.0, 50.0, 9, 9)) == f"0.0 [{signed(-0.97, 2)}, +1.0]"
+    True
     """
     if pair is None:
         return NONE
-    low, high = (signed(value, _digits(value) if pair.counts else 1) for value in (pair.low, pair.high))
+    zero = (0.0,) if pair.counts else ()
+    low, high = signed(pair.low, _digits(pair.low, *zero, -MARGIN)), signed(pair.high, _digits(pair.high, *zero))
     return f"{signed(pair.difference)} [{low}, {high}]"
 
 
-def _digits(value: float, most: int = 3) -> int:
-    """How many digits tell a number from 0.
+def _digits(value: float, *limits: float, most: int = 3) -> int:
+    """How many digits tell a number from limits.
 
-    >>> _digits(0.3), _digits(0.04), _digits(-0.00001)
-    (1, 2, 3)
+    >>> _digits(0.3, 0.0), _digits(0.04, 0.0), _digits(-0.00001, 0.0), _digits(0.04), _digits(-0.951, 0.0, -1.0)
+    (1, 2, 3, 1, 2)
     """
-    return next((digits for digits in range(1, most) if round(value, digits) != 0), most)
+    told = (digits for digits in range(1, most) if round(value, digits) not in limits)
+    return next(told, most)
 
 
 def chance(p: float | None) -> str:

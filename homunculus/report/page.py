@@ -16,7 +16,7 @@ from homunculus.report.heat import FEWEST, PARTS, heat_maps
 from homunculus.report.legible import legibility_sections
 from homunculus.report.numbers import NONE, Row, listed, number
 from homunculus.report.open_questions import NOT_MEASURED, open_questions
-from homunculus.report.predictions import KEPT, LARGE, OUTCOMES, SURE, Prediction, outcomes
+from homunculus.report.predictions import LARGE, LEAST_KEPT, OUTCOMES, SURE, Prediction, outcomes
 from homunculus.report.sheet import ARMS, BUDGET, PEERS, SHORT, WHOLE, Arm, Sheet
 from homunculus.report.style import CSS, FRAME, SCRIPT
 from homunculus.report.tables import (
@@ -167,15 +167,15 @@ def _predictions(arms: Sequence[Arm]) -> list[Block]:
         "contains it; **open** is what there are rows for and what they cannot tell."
     )
     rules = (
-        f"**P5** holds if on every family the whole interval of the share kept is at least {KEPT} %, does not hold if "
-        "on one of them all of it is below, and is open otherwise. **P7** holds if on every family all allocators that "
-        "cannot be told from the best one are among those predicted, does not hold if on one of them none is, and is "
-        "open otherwise; told from it are those it beats by a paired difference whose interval excludes 0 and whose "
-        f"p-value, after Holm, is below {ENOUGH:g}. **P9**: an image is large if its longer side has at least {LARGE} "
-        f"pixels, and ambiguous if `{BASE}` is less than {100 * SURE:.0f} % sure of its answer; a second look is one "
-        "tree over three places, which in the end has as many tokens as one look. **P8** holds if the whole interval "
-        "of the families together is above a loss of one point, does not hold if all of it is below 0, and is open "
-        "otherwise; families that do not say the same are shown."
+        f"**P5** holds if on every family the whole interval of the share kept is at least {LEAST_KEPT} %, does not "
+        "hold if on one of them all of it is below, and is open otherwise. **P7** holds if on every family all "
+        "allocators that cannot be told from the best one are among those predicted, does not hold if on one of them "
+        "none is, and is open otherwise; told from it are those it beats by a paired difference whose interval "
+        f"excludes 0 and whose p-value, after Holm, is below {ENOUGH:g}. **P9**: an image is large if its longer side "
+        f"has at least {LARGE} pixels, and ambiguous if `{BASE}` is less than {100 * SURE:.0f} % sure of its answer; a "
+        "second look is one tree over three places, which in the end has as many tokens as one look. **P8** holds if "
+        "the whole interval of the families together is above a loss of one point, does not hold if all of it is below "
+        "0, and is open otherwise; families that do not say the same are shown."
     )
     return [
         Heading("Predictions"),

@@ -15,13 +15,13 @@ from homunculus.eval.plans import is_built_in
 from homunculus.eval.signs import holm
 from homunculus.eval.suites import THRICE
 from homunculus.relevance.maps import SOURCES
-from homunculus.report.decision import BASE, ENOUGH, OURS, Claim, all_of, any_of, at_main_budget, beats, not_
+from homunculus.report.decision import BASE, ENOUGH, OURS, Claim, all_of, any_of, at_main_budget, beats, foremost, not_
 from homunculus.report.numbers import MARGIN, Found, disagreeing, listed, percent, points, signed
 from homunculus.report.sheet import THREE, WHOLE, Arm
 
 OUTCOMES = {True: "held", False: "did not hold", None: "cannot be told"}
 OPEN = "open"  # there are rows enough to ask, and not to tell
-KEPT = 97  # percent of full resolution
+LEAST_KEPT = 97  # percent of full resolution
 LARGE = 2048  # pixels: an image is large if its longer side has as many
 MOST_NAMES = 4
 BY_REGION = {BASE: (94, 67, 45), "log-polar-rings": (92, 81, 73)}
@@ -107,7 +107,7 @@ def best_blind(arm: Arm) -> Found | None:
 
 def p5(arm: Arm) -> Claim:
     """On every family; the interval decides, and one that holds 97 % within it leaves it open."""
-    return all_of(keeps(arm.find(OURS, [family]), arm.find(WHOLE, [family]), KEPT) for family in THREE)
+    return all_of(keeps(arm.find(OURS, [family]), arm.find(WHOLE, [family]), LEAST_KEPT) for family in THREE)
 
 
 def keeps(own: Found, whole: Found, least: float) -> Claim:
@@ -140,7 +140,8 @@ def p7(arm: Arm) -> Claim:
 def is_best(found: Sequence[Found], names: Sequence[str]) -> Claim:
     """One of these methods is best: of those that cannot be told from the best, all are among them. Open where only
     some are."""
-    first = max(found, key=lambda one: one.average("exact") or 0.0)
+    base = next((one for one in found if one.method == BASE), found[0])
+    first = foremost(found, base)
     equals = level_with(first, [one for one in found if one is not first])
     if equals is None:
         return Claim(None, (), (f"questions on {first.on} that all allocators were asked",))

@@ -98,11 +98,11 @@ class Sheet:
             for mark, own in one.rows.items():
                 rows[mark] |= own
         self.ways: dict[Way, dict[str, Row]] = {}
-        self.elsewhere: Counter[str] = Counter()  # answers that are left out, by why
+        self.elsewhere: Counter[str] = Counter()  # what is left out, by why
         for mark, about in settings.items():
             arm = arm_of(about["method"], self.models.get(about["weights"], {}).get("tuned"))
             if arm is None:
-                self.elsewhere["of weights tuned for another method"] += len(rows[mark])
+                self.elsewhere["answers of weights tuned for another method"] += len(rows[mark])
             elif rows[mark]:
                 self.ways.setdefault(_way(arm, about), {}).update(rows[mark])
         self._drop_other_models()
@@ -113,21 +113,27 @@ class Sheet:
         self.budget = BUDGET if any(way.budget == BUDGET for way in self.ways) else self._most("budget")
         self.size, self.dtype = self._most("size"), self._most("dtype")
         for arm in ARMS:
-            self._keep(arm, lambda way: way.dtype, self.dtype, f"not in {self.dtype}, as most are: ask with --dtype")
+            self._keep(
+                arm, lambda way: way.dtype, self.dtype, f"answers not in {self.dtype}, as most are: ask with --dtype"
+            )
         self._drop_other_costs()
         self.device, self.measured_in, self.graphs = self._machine()
+        others = sum(measured_how(line) != (self.device, self.measured_in, self.graphs) for line in self.costs)
+        recorded = "with" if self.graphs else "without"
+        why = f"timings of other devices, precisions or steps than most, which are of {self.device} {recorded} --graphs"
+        self.elsewhere[why] += others
         self._found: dict[Any, Found] = {}
 
     def _drop_other_models(self) -> None:
         """Zero-shot is one model for all methods. Readers were tuned from it, where there is one, and equally much."""
         shared = self._elected("zero-shot", lambda way: way.weights)
-        other = "of another model than most"
+        other = "answers of another model than most"
         self._keep("zero-shot", lambda way: way.weights, shared, other)
         for arm in ("tuned", "seconds"):
             if shared is not None:
                 self._keep(arm, lambda way: self._tuning(way)[0], shared, other)
             elected = self._elected(arm, self._tuning)
-            self._keep(arm, self._tuning, elected, "of readers tuned otherwise than most")
+            self._keep(arm, self._tuning, elected, "answers of readers tuned otherwise than most")
 
     def _drop_other_costs(self) -> None:
         """What was timed is of the same models, or of readers tuned from them."""
@@ -137,7 +143,9 @@ class Sheet:
         def belongs(weights: str) -> bool:
             return weights in there or self.models.get(weights, {}).get("base") in there
 
-        self.costs = [line for line in self.costs if belongs(line["cost"]["weights"])]
+        own = [line for line in self.costs if belongs(line["cost"]["weights"])]
+        self.elsewhere["timings of another model than most"] += len(self.costs) - len(own)
+        self.costs = own
 
     def _tuning(self, way: Way) -> tuple[Any, Any]:
         """The model a reader was tuned from, and how much."""
@@ -186,8 +194,9 @@ class Sheet:
         return sum(len(rows) for rows in self.ways.values())
 
     def left_out(self) -> str:
-        """How many answers no table has, and why; nothing where all are in."""
-        return listed([f"{count} answers {why}" for why, count in self.elsewhere.items() if count])
+        """How many answers and timings no table has, and why; nothing where all are in."""
+        told = {what: what if count > 1 else what.replace("s ", " ", 1) for what, count in self.elsewhere.items()}
+        return listed([f"{count} {told[what]}" for what, count in self.elsewhere.items() if count])
 
 
 def measured_how(line: Mapping[str, Any]) -> tuple[str | None, str | None, bool]:

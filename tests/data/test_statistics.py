@@ -246,7 +246,31 @@ def test_p_values_far_out_are_exact():
 
 
 def test_sums_too_large_to_write_down_are_drawn():
-    assert sign_flip([1e9, -1, 3]) == 0.5 and sign_flip([1e19, -1, 3]) == 1.0
+    """Or tried one by one, where there are few."""
+    values = [1] * 14 + [-1] * 6
+    exact, drawn = sign_flip(values), sign_flip([1e9 * value for value in values])
+    assert drawn != exact and drawn == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 10_000))
+    assert sign_flip([1e9, -1, 3]) == 0.5 and 0 < sign_flip([1e19] * 20) < 0.001
+
+
+@given(
+    st.lists(
+        st.lists(st.lists(st.integers(-1, 1), min_size=1, max_size=3), min_size=1, max_size=4), min_size=1, max_size=3
+    )
+)
+def test_p_values_flip_whole_clusters_of_strata(strata):
+    """Questions about one image have one sign, and families count equally."""
+    told = [
+        (value, (place, number), place)
+        for place, images in enumerate(strata)
+        for number, image in enumerate(images)
+        for value in image
+    ]
+    values, images, families = zip(*told, strict=True)
+    shares = np.array([sum(image) / sum(map(len, own)) for own in strata for image in own])
+    every = np.array(np.meshgrid(*[[-1, 1]] * len(shares))).reshape(len(shares), -1)
+    expected = np.mean(np.abs(shares @ every) >= abs(shares.sum()) - 1e-9)
+    assert sign_flip(values, images, strata=families, resamples=2) == pytest.approx(expected)
 
 
 def test_where_sums_are_many_only_the_likely_ones_are_written_down(monkeypatch):
@@ -275,7 +299,7 @@ def test_many_whole_numbers_need_no_draws():
     )  # no whole numbers
     assert 0.001 < exact < 0.9 and drawn == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 20_000))
     assert sign_flip(differences, strata=strata, seed=1, resamples=10) == exact
-    assert sign_flip([1.0] * 1000) == 2.0**-999
+    assert sign_flip([1.0] * 1000) == 2.0**-999 and 0 < sign_flip([1.0] * 3000) <= 2.0**-999
 
 
 def test_every_stratum_is_drawn_by_itself():

@@ -17,8 +17,10 @@ from homunculus.report.decision import (
     corrected,
     decide,
     default_allocator,
+    foremost,
     loses_less,
     no_further_ahead,
+    simplest,
     simplest_wins,
 )
 from homunculus.report.numbers import Found, paired
@@ -234,6 +236,7 @@ def test_costs_of_another_model_do_not_stand_for_ours(tmp_path):
     ]
     page = sheet(tmp_path / "rows.jsonl", lines(questions=40, costs=False), iter(older))
     assert page.arms[0].cost("topk") is None
+    assert page.left_out() == f"{2 * len(ACCURACY)} timings of another model than most"
     page = sheet(tmp_path / "rows.jsonl", lines(questions=40), lines(questions=40, **TUNED), iter(older))
     assert {arm.cost("topk")["per_second"] for arm in page.arms} == {400.0}
 
@@ -248,15 +251,59 @@ def test_a_reader_costs_what_its_model_costs(tmp_path, answered, timed):
 
 def test_few_questions_are_provisional(tmp_path):
     few = decide(sheet(tmp_path / "rows.jsonl", lines(questions=1000), lines(questions=40, **TUNED)))
-    assert few.arm.name == "tuned" and "asked 40 questions" in few.provisional
+    assert few.arm.name == "tuned" and "a number about 40 questions of a family" in few.provisional
+
+
+def test_a_go_by_few_questions_is_provisional(tmp_path):
+    """Whatever else was asked of many: eight equal answers, three times as fast, are not shown to lose nothing."""
+    level = ACCURACY | {"foveated-pyramid": (70, 72, 74)}
+    quick = lines({"foveated-pyramid": (99, 99, 99)}, questions=8, budget=64, per_second=1600.0, **TUNED)
+    right = (row | {"exact": 1.0} if "key" in row and "mark" in row else row for row in quick)
+    found = decide(sheet(tmp_path / "rows.jsonl", lines(level, questions=1000, **TUNED), right))
+    assert "8 questions of a family" in found.provisional
+    same = found.arm.find("foveated-pyramid", ["scenes"], budget=64)
+    pair = same.against(same)
+    assert pair.low < -50 and pair.high > 50 and pair.p == 1 and not loses_less(same, same, 50).holds
+
+
+def test_the_simplest_is_ahead_on_the_same_questions(tmp_path):
+    """Of two, one was asked easy questions only."""
+    easy = [row for row in lines({"stratified": (60, 60, 60)}, questions=400, **TUNED) if _is_easy(row)]
+    rest = {name: own for name, own in ACCURACY.items() if name != "stratified"}
+    arm = sheet(tmp_path / "rows.jsonl", lines(rest, questions=400, **TUNED), iter(easy)).arms[0]
+    topk, stratified = (arm.find(name) for name in ("topk", "stratified"))
+    assert stratified.average("exact") > topk.average("exact") and stratified.against(topk).difference < 0
+    assert simplest(arm) is topk and foremost([stratified, topk], topk) is topk
+
+
+def test_a_lead_that_may_be_chance_leaves_the_default_open(tmp_path):
+    level = dict.fromkeys(("topk", "stratified", "pyramid", "log-polar-rings", "foveated-pyramid"), (70, 70, 70))
+    arm = sheet(tmp_path / "rows.jsonl", lines(level | {"frequency": (75, 75, 75)}, questions=40, **TUNED)).arms[0]
+    assert arm.find("frequency").against(simplest(arm)).difference > 2
+    claim = simplest_wins(arm)
+    name, why = default_allocator(arm, claim)
+    assert claim.holds is None and not claim.missing and name is None and "may be chance" in why
+
+
+def test_who_is_fast_with_all_tokens_is_fast(tmp_path):
+    """No smaller budget is needed, and none excuses that it was not tried."""
+    level = dict.fromkeys(("topk", "stratified", "log-polar-rings", "foveated-pyramid"), (70, 72, 74))
+    quick = lines({"pyramid": (80, 82, 84)}, per_second=1000.0, **TUNED)  # where others have 400
+    found = decide(sheet(tmp_path / "rows.jsonl", lines(level, **TUNED), quick))
+    assert outcome(found, "tier 1").holds and outcome(found, "multi-scale has not earned its keep").holds is False
+    slow = lines(level | {"pyramid": (70, 72, 74)}, **TUNED)
+    claim = outcome(decide(sheet(tmp_path / "rows.jsonl", slow)), "multi-scale has not earned its keep")
+    assert claim.holds is None and claim.missing == ("`pyramid` with fewer than 273 tokens",)
 
 
 def test_readers_of_another_amount_or_model_are_left_out(tmp_path):
     other = {"topk": (10, 10, 10)}
-    less, elsewhere = lines(other, questions=40, asked=640, **TUNED), lines(other, questions=80, base="old", **TUNED)
+    less = lines(other, questions=40, asked=640, costs=False, **TUNED)
+    elsewhere = lines(other, questions=80, base="old", **TUNED)
     page = sheet(tmp_path / "rows.jsonl", lines(questions=40), lines(questions=40, **TUNED), less, elsewhere)
-    assert page.left_out() == f"{3 * 80} answers of another model than most and {3 * 40} answers of readers tuned " + (
-        "otherwise than most"
+    assert page.left_out() == (
+        f"{3 * 80} answers of another model than most, {3 * 40} answers of readers tuned otherwise than most and "
+        "1 timing of another model than most"
     )
     assert {way.weights for way in page.ways if way.method == "topk"} == {BASE, f"samples-topk-20000-{BASE}"}
 
@@ -274,6 +321,7 @@ def test_speeds_of_two_machines_are_never_compared(tmp_path):
     both = sheet(tmp_path / "rows.jsonl", lines(ACCURACY, **TUNED), lines(ACCURACY, budget=100, **TUNED), iter(other))
     arm = both.arms[0]
     assert both.device == "Test GPU" and arm.cost("topk", 64) is None and arm.cost("topk", 100) is not None
+    assert both.left_out().startswith(f"{len(ACCURACY)} timings of other devices, precisions or steps than most")
 
 
 def test_speeds_with_recorded_steps_and_without_are_never_compared(tmp_path):
