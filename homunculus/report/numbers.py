@@ -160,17 +160,17 @@ def paired(first: dict[str, Row], second: dict[str, Row]) -> Paired | None:
     >>> paired(rows, {key: row | {"exact": float(key == "a")} for key, row in rows.items()}).difference
     75.0
     """
-    keys, images, a, b = _both(first, second)
+    images, a, b = _both(first, second)
     families = families_of(images)
     if families is None:
         return None
-    found = compare(a, b, images, strata=families)
+    found, parts = compare(a, b, images, strata=families), [group_by_stratum(own, images, families) for own in (a, b)]
     if found.low == found.high:  # nothing can be drawn that differs, and something may still be there
-        reach = unseen(group_by_stratum(a, images, families))
+        reach = unseen(parts[0])
         found = found._replace(low=max(-1.0, found.low - reach), high=min(1.0, found.high + reach))
     difference, low, high = (100 * value for value in found[:3])
-    one, other = (100 * (average_of((own[key] for key in keys), "exact") or 0.0) for own in (first, second))
-    return Paired(difference, low, high, found.p, one, other, len(keys), min(Counter(families).values()))
+    one, other = (100 * sum(part.mean for part in own) / len(own) for own in parts)
+    return Paired(difference, low, high, found.p, one, other, len(images), min(Counter(families).values()))
 
 
 def disagreeing(first: Found, second: Found) -> list[tuple[str, Paired]]:
@@ -188,7 +188,7 @@ def share(first: dict[str, Row], second: dict[str, Row]) -> Interval | None:
     >>> share({key: row | {"exact": float(key < "d")} for key, row in rows.items()}, rows).mean
     75.0
     """
-    _, images, a, b = _both(first, second)
+    images, a, b = _both(first, second)
     families = families_of(images)
     if families is None:
         return None
@@ -198,13 +198,14 @@ def share(first: dict[str, Row], second: dict[str, Row]) -> Interval | None:
         return None
 
 
-def _both(first: dict[str, Row], second: dict[str, Row]) -> tuple[list[str], list[str], list[float], list[float]]:
-    """Keys that both have, their images, and whether each is exact. An image of another size may be another image,
+def _both(first: dict[str, Row], second: dict[str, Row]) -> tuple[list[str], list[float], list[float]]:
+    """The images of questions that both have, and whether each is exact. An image of another size may be another image,
     and its questions others under the same keys: those are no pairs."""
-    asked = [(key, row, second[key]) for key, row in first.items() if key in second]
-    keys = [key for key, a, b in asked if all(a.get(what) == b.get(what) for what in ("question", "answers"))]
-    a, b = ([own[key]["exact"] for key in keys] for own in (first, second))
-    return keys, [first[key]["image"] for key in keys], a, b
+    asked = [(row, second[key]) for key, row in first.items() if key in second]
+    pairs = [
+        (a, b) for a, b in asked if a.get("question") == b.get("question") and a.get("answers") == b.get("answers")
+    ]
+    return [a["image"] for a, _ in pairs], [a["exact"] for a, _ in pairs], [b["exact"] for _, b in pairs]
 
 
 # ------------------------------------------------------------------------------------------------------ how they look
