@@ -193,9 +193,14 @@ def share(first: dict[str, Row], second: dict[str, Row]) -> Interval | None:
     if families is None:
         return None
     try:
-        return Interval(*(100 * value for value in ratio(a, b, images, strata=families)))
+        found = ratio(a, b, images, strata=families)
     except DataError:  # the other has too few right, or none
         return None
+    if found.low == found.high and first is not second:  # as in `paired`; what is the same is the same for sure
+        parts = [group_by_stratum(own, images, families) for own in (a, b)]
+        reach = unseen(parts[0]) * len(parts[1]) / sum(part.mean for part in parts[1])
+        found = Interval(found.mean, max(0.0, found.low - reach), found.high + reach)
+    return Interval(*(100 * value for value in found))
 
 
 def _both(first: dict[str, Row], second: dict[str, Row]) -> tuple[list[str], list[float], list[float]]:

@@ -78,9 +78,10 @@ def test_the_share_of_full_resolution_is_paired(tmp_path):
     assert retained(arm.find("log-polar-bins"), whole) is None
     rows = {f"a/val/{i}#0": {"image": f"a/val/{i}", "exact": float(i % 2)} for i in range(200)}
     half = {key: row | {"exact": 0.5 * row["exact"]} for key, row in rows.items()}
-    assert share(half, rows) == pytest.approx((50, 50, 50))
+    reach = 200 * (1 - 0.025 ** (1 / 200))  # of what never differs: next to one that has half right
+    assert share(half, rows) == pytest.approx((50, 50 - reach, 50 + reach))
     none = {key: row | {"exact": 0.0} for key, row in rows.items()}
-    assert share(rows, none) is None and share(none, rows) == (0, 0, 0)
+    assert share(rows, none) is None and share(none, rows) == pytest.approx((0, 0, reach))
 
 
 def test_questions_of_an_image_stay_together():
@@ -136,6 +137,21 @@ def test_only_the_same_question_is_a_pair():
 def test_nothing_right_is_not_surely_nothing():
     rows = {f"a/val/{i}#0": {"image": f"a/val/{i}", "exact": 0.0} for i in range(20)}
     assert percent(Found("m", "m", "all", rows).exact) == "0.0 [0.0, 16.8]"
+
+
+def test_what_never_differs_is_not_surely_alike():
+    """As much may differ as 40 images may not have shown; only a method and itself are surely alike."""
+    right = {str(i): {"image": str(i), "exact": 1.0} for i in range(40)}
+    wrong = {key: row | {"exact": 0.0} for key, row in right.items()}
+    reach = 100 * (1 - 0.025 ** (1 / 40))
+    pair = paired(right, dict(right))
+    assert (pair.low, pair.high, pair.p) == (pytest.approx(-reach), pytest.approx(reach), 1.0) and not pair.counts
+    assert tuple(paired(right, wrong))[:3] == (100.0, pytest.approx(100 - reach), 100.0)
+    assert share(right, right) == (100.0, 100.0, 100.0)
+    assert share(right, dict(right)) == (100.0, pytest.approx(100 - reach), pytest.approx(100 + reach))
+    assert share(wrong, right) == (0.0, 0.0, pytest.approx(reach))
+    half = {key: row | {"exact": float(int(key) < 20)} for key, row in right.items()}
+    assert share(half, dict(half)) == (100.0, pytest.approx(100 - 2 * reach), pytest.approx(100 + 2 * reach))
 
 
 def test_the_map_of_places_weighs_families_equally(tmp_path):
