@@ -168,7 +168,8 @@ def paired(first: dict[str, Row], second: dict[str, Row]) -> Paired | None:
     if found.low == found.high:  # nothing can be drawn that differs, and something may still be there
         reach = unseen(parts[0])
         found = found._replace(low=max(-1.0, found.low - reach), high=min(1.0, found.high + reach))
-    difference, low, high = (100 * value for value in found[:3])
+    # so that 5 of 500 are 1 point to rules and readers, in whatever order they were added up
+    difference, low, high = (round(100 * value, 9) for value in found[:3])
     one, other = (100 * sum(part.mean for part in own) / len(own) for own in parts)
     return Paired(difference, low, high, found.p, one, other, len(images), min(Counter(families).values()))
 
@@ -263,11 +264,15 @@ def points(pair: Paired | None) -> str:
 
 
 def _digits(value: float, *limits: float, most: int = 3) -> int:
-    """How many digits tell a number from limits.
+    """How many digits tell a number from limits; one that is a limit is told by being it.
 
     >>> _digits(0.3, 0.0), _digits(0.04, 0.0), _digits(-0.00001, 0.0), _digits(0.04), _digits(-0.951, 0.0, -1.0)
     (1, 2, 3, 1, 2)
+    >>> _digits(-1.0, 0.0, -1.0), _digits(-0.9999, 0.0, -1.0)
+    (1, 3)
     """
+    if value in limits:
+        return 1
     told = (digits for digits in range(1, most) if round(value, digits) not in limits)
     return next(told, most)
 

@@ -46,7 +46,8 @@ from homunculus.train.score import fill, predicted
 
 EACH = 8  # questions of an image in a batch
 WARMUP = 10  # steps, of those that seconds allow
-REHEARSED = (4, 24)  # steps
+REHEARSED = 2  # steps of a short rehearsal
+FURTHER = range(4, 25)  # and how many more a longer one has
 
 Segments = dict[tuple[int, int], Tensor]  # of images, by the number of the pool and the slot in it
 
@@ -117,19 +118,21 @@ def _learned(
 
 def steps_in(seconds: float, taken: Callable[[int], float]) -> int:
     """How many steps take so many seconds, beginning and end included: by the clock of rehearsals that are thrown away,
-    two short ones and two longer, after a first in which kernels are chosen. Of equal ones the quicker counts, so that
-    a machine that is busy for a moment changes nothing; if it was busy for more, a step is taken to be a quarter of the
-    longer ones' mean at least.
+    two short ones and two that have about a third of the time, after a first in which kernels are chosen. Of equal ones
+    the quicker counts, so that a machine that is busy for a moment changes nothing; if it was busy for more, a step is
+    taken to be a quarter of the longer ones' mean at least.
 
     >>> steps_in(6.0, lambda steps: 0.5 + 0.1 * steps)
     55
     """
-    few, more = REHEARSED
-    taken(few)
-    times = [(taken(few), taken(more)) for _ in range(2)]
-    short, long = map(min, zip(*times, strict=True))
-    each = max((long - short) / (more - few), long / (4 * more))
-    return max(WARMUP, int((seconds - short) / each + few + 1e-6))
+    taken(REHEARSED)
+    short = taken(REHEARSED)
+    further = min(max(int(seconds / 3 * REHEARSED / short), FURTHER[0]), FURTHER[-1])
+    more = REHEARSED + further
+    long = taken(more)
+    short, long = min(short, taken(REHEARSED)), min(long, taken(more))
+    each = max((long - short) / further, long / (4 * more))
+    return max(WARMUP, int((seconds - short) / each + REHEARSED + 1e-6))
 
 
 def cut(pools: Sequence[Pool], leaf: int) -> Segments:

@@ -170,11 +170,23 @@ def test_a_moment_in_which_the_machine_is_busy_changes_nothing(run, late):
 
 
 @pytest.mark.parametrize("late", [0.3, 1.0, 1000.0])
-@pytest.mark.parametrize("kind", tune.REHEARSED)
-def test_a_machine_that_is_busy_for_longer_makes_no_tuning_endless(kind, late):
+@pytest.mark.parametrize("long", [False, True])
+def test_a_machine_that_is_busy_for_longer_makes_no_tuning_endless(long, late):
     """Both runs of a kind are late: fewer steps than there was time for, or at most four times as many."""
-    steps = tune.steps_in(6.0, lambda steps: 0.05 * steps + (late if steps == kind else 0.0))
+    steps = tune.steps_in(6.0, lambda steps: 0.05 * steps + (late if (steps > tune.REHEARSED) == long else 0.0))
     assert tune.WARMUP <= steps <= 4 * 120
+
+
+@pytest.mark.parametrize("each", [0.001, 0.05, 0.3, 3.0])
+def test_rehearsals_take_little_more_than_what_they_are_for(each):
+    runs = []
+
+    def taken(steps):
+        runs.append(steps)
+        return each * steps
+
+    steps = tune.steps_in(6.0, taken)
+    assert steps == max(tune.WARMUP, int(6.0 / each + 1e-6)) and sum(runs) <= max(64, steps)
 
 
 def test_segments_are_cut_before_the_clock_runs(model, pool, monkeypatch):
