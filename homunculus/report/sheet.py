@@ -118,10 +118,13 @@ class Sheet:
             )
         self._drop_other_costs()
         self.device, self.measured_in, self.graphs = self._machine()
-        others = sum(measured_how(line) != (self.device, self.measured_in, self.graphs) for line in self.costs)
+        usual = [line for line in self.costs if measured_how(line) == (self.device, self.measured_in, self.graphs)]
         recorded = "with" if self.graphs else "without"
         why = f"timings of other devices, precisions or steps than most, which are of {self.device} {recorded} --graphs"
-        self.elsewhere[why] += others
+        self.elsewhere[why] += len(self.costs) - len(usual)
+        self.costs = usual
+        ways = {(line.get("date"), told(line["cost"])) for line in usual}
+        self.timed_on = Counter(date for date, _ in ways)  # how many ways, by day
         self._found: dict[Any, Found] = {}
 
     def _drop_other_models(self) -> None:
@@ -337,20 +340,26 @@ class Arm:
     def cost(
         self, method: str, budget: int | None = None, relevance: str = "predicted", how: Mapping[str, Any] | None = None
     ) -> Row | None:
-        """The cost line of a way of asking, measured where most were: of these weights' own if there is one, then that
-        of the most batches, then the latest."""
+        """The cost line of a way of asking that counts, measured where most were; None where it was not timed."""
+        return next(iter(self.costs(method, budget, relevance, how)), None)
+
+    def costs(
+        self, method: str, budget: int | None = None, relevance: str = "predicted", how: Mapping[str, Any] | None = None
+    ) -> list[Row]:
+        """All its cost lines: of these weights' own first, then that of the day most ways were timed on, since another
+        day's machine may be a faster one, then of the most batches, then the latest."""
         budget = budget or self.sheet.budget
-        fits: list[tuple[bool, int, int, Row]] = []
+        fits: list[tuple[bool, int, int, int, Row]] = []
         for line in self.sheet.costs:
             about = line["cost"]
-            same = measured_how(line) == (self.sheet.device, self.sheet.measured_in, self.sheet.graphs)
-            same &= (about["method"], one_name(about["relevance"])) == (method, one_name(relevance))
+            same = (about["method"], one_name(about["relevance"])) == (method, one_name(relevance))
             same &= told(about.get("how") or {}) == told(how or {})
             same &= tuple(about["size"]) == self.sheet.size
             if same and (tokens_of(about) in (budget, None) or method == WHOLE):
                 arm = arm_of(method, (self.sheet.models.get(about["weights"]) or {}).get("tuned"))
-                fits.append((arm == self.name, line["batches"], len(fits), line))
-        return max(fits)[-1] if fits else None
+                others = self.sheet.timed_on[line.get("date")]
+                fits.append((arm == self.name, others, line["batches"], len(fits), line))
+        return [line for *_, line in sorted(fits, key=lambda one: one[:-1], reverse=True)]
 
 
 def said(how: Mapping[str, Any]) -> str:

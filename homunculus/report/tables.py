@@ -131,6 +131,19 @@ def cost_table(sheet: Sheet) -> Table | None:
     return Table(list(TIMED), lines) if lines else None
 
 
+def timed_again_table(sheet: Sheet) -> Table | None:
+    """What was timed more than once at the main budget: first what stands in the other tables."""
+    arm = sheet.arms[0]
+    lines = []
+    for name in arm.expected(Arm.methods):
+        costs = arm.costs(name)
+        for cost in costs if len(costs) > 1 else ():
+            times = (number(None if cost[key] is None else 1000 * cost[key]) for key in ("p50", "p99"))
+            date = cost.get("date") or NONE
+            lines.append([f"`{name}`", date, number(cost["per_second"]), *times, str(cost["batches"])])
+    return Table(["method", "day", "questions/s", *TIMED[3:6]], lines) if lines else None
+
+
 TIMED = (
     *("method", "budget", "questions/s", "p50 of a batch, ms", "p99, ms", "batches"),
     *("most memory of a batch, MiB", "least, MiB", "padding, %"),

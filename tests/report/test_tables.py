@@ -17,6 +17,7 @@ from homunculus.report.tables import (
     ranked,
     readers_table,
     retained,
+    timed_again_table,
     turns_table,
 )
 from tests.report.made_up import ACCURACY, lines, sheet
@@ -168,6 +169,22 @@ def test_a_change_says_on_how_many_questions_it_is_known(tmp_path):
     table = ablation_sections(arm)[-1]
     assert [line[-1] for line in table.lines] == ["60", "120"]
     assert re.search(r"\] \(n.=.60\)$", table.lines[1][-4]) and "n" not in table.lines[0][-4]
+
+
+def test_what_was_timed_again_on_another_day_stands_beside_and_changes_no_comparison(tmp_path):
+    """However many batches it is of: on that day the machine may have been a faster one."""
+    later = {"per_second": 900.0, "batches": 400, "date": "2026-11-19"}
+    again = [line | later for line in lines({"topk": ACCURACY["topk"]}, questions=8) if "cost" in line]
+    page = sheet(tmp_path / "rows.jsonl", lines(questions=8), iter(again))
+    assert page.arms[0].cost("topk")["per_second"] == 400.0
+    table = timed_again_table(page)
+    assert [line[:3] for line in table.lines] == [["`topk`", "2026-11-17", "400.0"], ["`topk`", "2026-11-19", "900.0"]]
+    assert table.lines[1][-1] == "400" and all(len(line) == len(table.head) for line in table.lines)
+    assert timed_again_table(sheet(tmp_path / "once.jsonl", lines(questions=8))) is None
+
+    other = [line | later | {"device": "laptop"} for line in lines(questions=8) if "cost" in line]
+    both = sheet(tmp_path / "both.jsonl", lines(questions=8), iter(again), iter(other))
+    assert both.device == "Test GPU" and both.timed_on == {"2026-11-17": len(ACCURACY), "2026-11-19": 1}
 
 
 def test_costs_of_every_budget_are_a_table_the_fastest_first(tmp_path):
