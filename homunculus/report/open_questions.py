@@ -36,9 +36,8 @@ def compared(question: str, first: Found, second: Found, better: str, worse: str
     pair = first.against(second) if first and second else None
     if pair is None:
         return Answered(question, NOT_MEASURED)
-    sentence = (
-        f"{verdict(pair, better, worse, same)}: {points(pair)} points ({pair.first:.1f} against {pair.second:.1f} %)."
-    )
+    sides = f"{number(pair.first)} against {number(pair.second)} %"
+    sentence = f"{verdict(pair, better, worse, same)}: {points(pair)} points ({sides})."
     if each := disagreeing(first, second):
         sentence += f" By family: {listed([f'{family} {points(own)}' for family, own in each])}."
     return Answered(question, sentence, shown(first, second, pair))
