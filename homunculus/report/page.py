@@ -43,8 +43,8 @@ HOW_TIMED = (
     "own, of the batch that took most and of the one that took least."
 )
 TIMED_AGAIN = (
-    "**Timed more than once.** What was timed on the day most ways were counts, so that all are compared on one "
-    "machine: the first of each here. How far the others are from it is what a machine does."
+    "**Timed more than once.** The first of each stands in the other tables: that of the day most ways were timed on, "
+    "so that those are compared which took turns. How far the others are from it is what another day or machine does."
 )
 
 

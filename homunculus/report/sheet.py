@@ -346,8 +346,8 @@ class Arm:
     def costs(
         self, method: str, budget: int | None = None, relevance: str = "predicted", how: Mapping[str, Any] | None = None
     ) -> list[Row]:
-        """All its cost lines: of these weights' own first, then that of the day most ways were timed on, since another
-        day's machine may be a faster one, then of the most batches, then the latest."""
+        """All its cost lines: of these weights' own first, then that of the day most ways were timed on, since on
+        another the machine may be a faster one, then of the most batches, then the latest."""
         budget = budget or self.sheet.budget
         fits: list[tuple[bool, int, int, int, Row]] = []
         for line in self.sheet.costs:

@@ -179,6 +179,7 @@ def test_a_machine_that_is_busy_for_longer_makes_no_tuning_endless(long, late):
 
 @pytest.mark.parametrize("each", [0.001, 0.05, 0.3, 3.0])
 def test_rehearsals_take_little_more_than_what_they_are_for(each):
+    """However dear a step is, and few steps where they are cheap."""
     runs = []
 
     def taken(steps):
@@ -186,7 +187,7 @@ def test_rehearsals_take_little_more_than_what_they_are_for(each):
         return each * steps
 
     steps = tune.steps_in(6.0, taken)
-    assert steps == max(tune.WARMUP, int(6.0 / each + 1e-6)) and sum(runs) <= max(64, steps)
+    assert steps == max(tune.WARMUP, int(6.0 / each + 1e-6)) and sum(runs) <= min(58, steps + 10)
 
 
 def test_segments_are_cut_before_the_clock_runs(model, pool, monkeypatch):
